@@ -23,7 +23,7 @@ import duckdb
 from bench.tell import show
 from sfumato.domain.domain import Domain
 from sfumato.vault.count import count_marginals
-from sfumato.vault.records import read_records
+from sfumato.vault.encode import read_records
 from sfumato.vault.tables import open_table
 
 SCHEMA = Path(__file__).parent.parent / "examples" / "adult" / "adult.toml"

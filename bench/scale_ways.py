@@ -27,7 +27,7 @@ from sfumato.domain.attributes import Integer
 from sfumato.domain.domain import Domain
 from sfumato.vault.count import count_marginals
 from sfumato.vault.duckdb import DuckDB
-from sfumato.vault.records import read_records
+from sfumato.vault.encode import read_records
 from sfumato.vault.tables import open_table
 from sfumato.workload.scans import scanned_tables
 

@@ -70,8 +70,8 @@ if TYPE_CHECKING:
     from sfumato.study.widths import gaussian_width as gaussian_width
     from sfumato.study.widths import mean_width as mean_width
     from sfumato.study.widths import support as support
-    from sfumato.vault.warehouse import CsvSource as CsvSource
-    from sfumato.vault.warehouse import SqlSource as SqlSource
+    from sfumato.vault.sources import CsvSource as CsvSource
+    from sfumato.vault.sources import SqlSource as SqlSource
     from sfumato.workload.build import conjunctions as conjunctions
     from sfumato.workload.build import explicit as explicit
     from sfumato.workload.build import marginals as marginals
@@ -99,7 +99,7 @@ _HOMES = {
     "Constraints": "sfumato.workload.constraints",
     "Correction": "sfumato.run.correct",
     "Cost": "sfumato.privacy.cost",
-    "CsvSource": "sfumato.vault.warehouse",
+    "CsvSource": "sfumato.vault.sources",
     "DateTime": "sfumato.domain.attributes",
     "Domain": "sfumato.domain.domain",
     "Integer": "sfumato.domain.attributes",
@@ -111,7 +111,7 @@ _HOMES = {
     "Release": "sfumato.release.release",
     "Session": "sfumato.session.session",
     "SessionPlan": "sfumato.session.session",
-    "SqlSource": "sfumato.vault.warehouse",
+    "SqlSource": "sfumato.vault.sources",
     "Stream": "sfumato.run.stream",
     "StreamPlan": "sfumato.run.stream",
     "Watch": "sfumato.run.watch",

@@ -33,8 +33,8 @@ from sfumato.session.client import Reply, _parsed
 from sfumato.session.session_answers import Answer, paid_answer
 from sfumato.toml import TomlFile, parse_toml
 from sfumato.vault import csv as csv_module
+from sfumato.vault.sources import CSV_RULES
 from sfumato.vault.sparse import Discoverer, SparseVector
-from sfumato.vault.warehouse import CSV_RULES
 from sfumato.workload.question import questions_of
 from sfumato.workload.sql.conditions import sql_condition
 from sfumato.workload.workload_file import constraints_from, workload_from

@@ -7,6 +7,7 @@ import csv
 import io
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from unittest.mock import patch
@@ -22,8 +23,8 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TableError
 from sfumato.vault import csv as csv_module
 from sfumato.vault.count import count_marginals
+from sfumato.vault.sources import CsvSource
 from sfumato.vault.tables import open_table
-from sfumato.vault.warehouse import CsvSource
 
 slow_start = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 quick = settings(max_examples=150, deadline=None)
@@ -55,7 +56,7 @@ def read(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "people.csv")
         path.write_bytes(text)
-        with patch.object(csv_module, "BLOCK_BYTES", block):
+        with patch.object(csv_module, "LIMITS", replace(csv_module.LIMITS, block_bytes=block)):
             tables = list(csv_module.blocks([str(path)], width, delimiter, range(width), rule))
     return Counter(tuple(row.values()) for table in tables for row in table.to_pylist())
 
@@ -121,7 +122,7 @@ def test_a_file_holds_the_records_of_its_lines_each_read_alone(some_lines, end):
 @quick
 @given(st.lists(lines, max_size=8), st.integers(1, 30), st.integers(3, 60))
 def test_where_blocks_are_cut_is_of_no_consequence(some_lines, block, longest):
-    with patch.object(csv_module, "LONGEST_RECORD", longest):
+    with patch.object(csv_module, "LIMITS", replace(csv_module.LIMITS, record_bytes=longest)):
         whole = records(some_lines)
         assert records(some_lines, block=block) == whole
         assert whole.total() == len(some_lines)
@@ -138,7 +139,7 @@ def test_where_blocks_are_cut_is_of_no_consequence(some_lines, block, longest):
 def test_many_lines_of_another_width_are_counted_as_few_are(some_lines, rule, most):
     assume(not is_refused(some_lines, rule))
     few = records(some_lines, rule)
-    with patch.object(csv_module, "MOST_SKIPPED", most):
+    with patch.object(csv_module, "LIMITS", replace(csv_module.LIMITS, records_skipped=most)):
         assert records(some_lines, rule) == few
 
 
@@ -362,7 +363,7 @@ def test_every_short_text_of_quotes_commas_and_line_ends_is_read_as_pythons_read
 )
 def test_a_record_too_long_to_be_held_is_one_of_nulls_and_its_quotes_count(rule, value, is_closed):
     for block in (1, 7, 64, 1 << 24):
-        with patch.object(csv_module, "LONGEST_RECORD", 100):
+        with patch.object(csv_module, "LIMITS", replace(csv_module.LIMITS, record_bytes=100)):
             some_lines = [b"a,p", value + b",p", b"b,q"]
             if rule == "lines" or is_closed:
                 expected = Counter([("a", "p"), NULLS, ("b", "q")])

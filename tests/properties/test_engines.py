@@ -26,10 +26,10 @@ from sfumato.errors import TableError
 from sfumato.vault import spark as spark_module
 from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.duckdb import DuckDB
-from sfumato.vault.records import read_records
+from sfumato.vault.encode import read_records
+from sfumato.vault.sources import SqlSource
 from sfumato.vault.spark import Spark
 from sfumato.vault.tables import open_table, public_name
-from sfumato.vault.warehouse import SqlSource
 from sfumato.workload.predicates import And, Everything, In, Not
 from tests.properties.test_count_cells import fits_words, values, whole
 from tests.shared.domain_strategies import booleans, categories, datetimes, numerics
@@ -307,7 +307,7 @@ def test_spark_takes_tables_views_dataframes_ibis_and_queries(spark, tmp_path):
 
 
 def test_great_results_of_spark_come_in_parts(spark, monkeypatch):
-    monkeypatch.setattr(spark_module, "_ROWS_AT_ONCE", 40)
+    monkeypatch.setattr(spark_module, "LIMITS", replace(spark_module.LIMITS, spark_rows=40))
     parts = list(
         Spark(spark).batches("SELECT id AS n, id * 2 AS m FROM range(100)", ["n", "m"], 100)
     )

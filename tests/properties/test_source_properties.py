@@ -31,8 +31,8 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError
 from sfumato.run.linear import Plan
 from sfumato.vault.measure import count
+from sfumato.vault.sources import SqlSource
 from sfumato.vault.tables import Table, open_table
-from sfumato.vault.warehouse import SqlSource
 from tests.shared.engine_tables import in_postgres
 
 DOMAIN = Domain(

@@ -11,9 +11,9 @@ from scipy.stats import chisquare
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.vault import records
+from sfumato.vault import encode
 from sfumato.vault.count import count_marginals
-from sfumato.vault.records import read_records
+from sfumato.vault.encode import read_records
 from sfumato.vault.tables import open_table
 from tests.shared.words import SeededWords
 
@@ -54,11 +54,11 @@ def test_a_hash_without_the_unit_is_rejected(monkeypatch):
 
 
 def without(monkeypatch, left_out: str) -> None:
-    whole = records.hashed_parts
+    whole = encode.hashed_parts
 
     def hashed_parts(codes: Sequence[str]) -> list[str]:
         # The unit itself is an attribute here, so its codes (column c0) go with it.
         gone = {left_out, "c0"} if left_out == "owner" else {left_out}
         return [part for part in whole(codes) if part not in gone]
 
-    monkeypatch.setattr(records, "hashed_parts", hashed_parts)
+    monkeypatch.setattr(encode, "hashed_parts", hashed_parts)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sfumato.session.session import Session
     from sfumato.session.session_answers import Answer, QuestionForecast
     from sfumato.types import Neighbours
-    from sfumato.vault.warehouse import CsvSource, SqlSource
+    from sfumato.vault.sources import CsvSource, SqlSource
     from sfumato.workload.question import Question
 
 __all__ = [

@@ -56,8 +56,8 @@ def draft(
     public knowledge, and would not be public if they were read off the data.
     """
     from sfumato.domain.draft import draft as draft_domain
+    from sfumato.vault.sources import SqlSource
     from sfumato.vault.tables import open_table
-    from sfumato.vault.warehouse import SqlSource
 
     output = Output(json)
     if out is not None and out.exists():

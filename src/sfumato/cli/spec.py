@@ -35,7 +35,7 @@ from sfumato.errors import BudgetError, LedgerError, PlanError, SchemaError, Tab
 from sfumato.privacy.budget import Budget
 from sfumato.toml import STRICT, KeyPath, TomlFile, read_toml, validated
 from sfumato.types import Neighbours
-from sfumato.vault.warehouse import CsvRule, CsvSource, SqlSource, engine_source, placed
+from sfumato.vault.sources import CsvRule, CsvSource, SqlSource, engine_source, placed
 
 if TYPE_CHECKING:
     from sfumato.domain.domain import Domain

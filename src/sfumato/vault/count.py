@@ -29,8 +29,13 @@ from sfumato.domain.values import UNIT_BITS, Values, unit_bits, valued
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Integers, Progress
-from sfumato.vault.encode import MISSING_VALUE, OTHER_VALUE, check_columns
-from sfumato.vault.records import engine_failed, read_records
+from sfumato.vault.encode import (
+    MISSING_VALUE,
+    OTHER_VALUE,
+    check_columns,
+    engine_failed,
+    read_records,
+)
 from sfumato.vault.sensitive import Redacted, Sensitive, sealed
 from sfumato.vault.tables import Records, Table
 from sfumato.vault.vault_limits import LIMITS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSV files, block by block: what a record is, so that no record reaches into another.
+"""CSV files, block by block: `blocks` returns their records, so that none reaches into another.
 
 The readers of engines let an unclosed quote swallow the lines after it, split a text at the line
 ends in its quotes, and drop what they cannot read, so that one person's bytes decide how many
@@ -36,22 +36,18 @@ import numpy.typing as npt
 from sfumato.errors import TableError
 from sfumato.text import shown
 from sfumato.vault.sensitive import sealed
-from sfumato.vault.warehouse import CsvRule
+from sfumato.vault.sources import CsvRule, check_column_names
+from sfumato.vault.vault_limits import LIMITS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
     "blocks",
+    "csv_columns",
     "header",
 ]
 
-
-LONGEST_HEADER: Final = 1 << 20
-LONGEST_RECORD: Final = 1 << 24
-BLOCK_BYTES: Final = 1 << 24
-NULLS_AT_ONCE: Final = 1 << 20
-MOST_SKIPPED: Final = 1000  # records of a block that Arrow leaves out, microseconds each
 
 _DELIMITERS: Final = ",;\t|"
 _QUOTE, _FEED, _RETURN = b'"\n\r'
@@ -64,12 +60,12 @@ def header(path: str) -> tuple[str, list[str]]:
 
     def first_line() -> str:
         with _opened(path) as file:
-            return _first_line(file.read(LONGEST_HEADER)).decode("utf-8-sig")
+            return _first_line(file.read(LIMITS.header_bytes)).decode("utf-8-sig")
 
     line = sealed(first_line, f"{shown(path)} cannot be read as text in UTF-8; save it as UTF-8")
     if not line.strip():
         raise TableError(f"{shown(path)} has no first line with the names of the columns; add one")
-    if len(line.encode()) >= LONGEST_HEADER:
+    if len(line.encode()) >= LIMITS.header_bytes:
         raise TableError(f"the first line of {shown(path)} is longer than a mebibyte; shorten it")
     is_tsv = Path(path.lower().removesuffix(".gz")).suffix == ".tsv"
     delimiter = "\t" if is_tsv else max(_DELIMITERS, key=line.count)
@@ -85,11 +81,24 @@ def header(path: str) -> tuple[str, list[str]]:
     return delimiter, names
 
 
+def csv_columns(paths: Sequence[str]) -> tuple[str, list[str]]:
+    """The delimiter and the column names that all these files have."""
+    first = header(paths[0])
+    for path in paths[1:]:
+        if header(path) != first:
+            raise TableError(
+                f"{shown(path)} and {shown(paths[0])} have different first lines; a table of many "
+                "files needs the same column names in all"
+            )
+    check_column_names(first[1], paths[0])
+    return first
+
+
 def blocks(
     paths: Sequence[str],
     width: int,
     delimiter: str,
-    wanted: Sequence[int],
+    columns: Sequence[int],
     rule: CsvRule | None = None,
     name: str = "the CSV file",
 ) -> Iterator[pa.Table]:
@@ -101,7 +110,7 @@ def blocks(
         paths: The files, each with a first line of column names.
         width: How many columns there are.
         delimiter: What stands between two values.
-        wanted: The numbers of the columns to be read.
+        columns: The numbers of the columns to be read.
         rule: Which lines are a record, as the steward declares; None if nothing is declared.
         name: What to call the table in a refusal.
 
@@ -119,19 +128,19 @@ def blocks(
     scan = _Scan(delimiter, rule)
     for path in paths:
         with _opened(path) as file:
-            is_swapped = _ends_in_returns(file.read(LONGEST_HEADER))
+            is_swapped = _ends_in_returns(file.read(LIMITS.header_bytes))
         for text, ends in scan.whole_records(path, is_swapped):
             readable = scan.readable(text, ends)
-            table = _parsed(readable, width, delimiter, wanted, scan)
+            table = _parsed(readable, width, delimiter, columns, scan)
             if table is None:
                 readable = scan.of_width(readable, width)
-                table = _parsed(readable, width, delimiter, wanted, scan)
+                table = _parsed(readable, width, delimiter, columns, scan)
             assert table is not None  # noqa: S101  every record has as many values as columns
             yield _swapped_back(table) if is_swapped else table
     while scan.unreadable:
-        size = min(scan.unreadable, NULLS_AT_ONCE)
+        size = min(scan.unreadable, LIMITS.null_records)
         scan.unreadable -= size
-        yield pa.table({f"x{i}": pa.nulls(size, pa.string()) for i in wanted})
+        yield pa.table({f"x{i}": pa.nulls(size, pa.string()) for i in columns})
     if not scan.is_as_declared:
         raise TableError(_refusal(name, rule))
 
@@ -175,7 +184,7 @@ def _ends_in_returns(start: bytes) -> bool:
 
 @dataclass
 class _Scan:
-    """Cuts files into records, and sees whether they are as declared."""
+    """One pass over files: cuts them into records, and notes whether they are as declared."""
 
     delimiter: str
     rule: CsvRule | None
@@ -197,7 +206,7 @@ class _Scan:
         """Blocks of whole records after the first line, with the places of their last bytes."""
         with _opened(path) as file:
             rest, is_header, overlong = b"", True, None
-            while chunk := file.read(BLOCK_BYTES):
+            while chunk := file.read(LIMITS.block_bytes):
                 if is_swapped:
                     chunk = chunk.translate(_SWAPPED)
                 if is_header:
@@ -215,7 +224,7 @@ class _Scan:
                 if ends.size:
                     yield text, ends
                     rest = text[int(ends[-1]) + 1 :]
-                elif len(text) > LONGEST_RECORD:
+                elif len(text) > LIMITS.record_bytes:
                     overlong, rest = _Overlong(self), b""
                     overlong.end(text)
                 else:
@@ -250,7 +259,7 @@ class _Scan:
         text = text[: int(ends[-1]) + 1]
         data = np.frombuffer(text, dtype=np.uint8)
         lengths = np.diff(ends, prepend=-1)
-        is_bad = lengths > LONGEST_RECORD
+        is_bad = lengths > LIMITS.record_bytes
         if b"\0" in text:
             is_bad[np.searchsorted(ends, np.flatnonzero(data == 0))] = True
         starts = ends - lengths + 1
@@ -334,7 +343,7 @@ class _Scan:
 
 
 class _Overlong:
-    """Looks for the end of a record that is too long to be held."""
+    """A record that is too long to be held, whose end is looked for."""
 
     def __init__(self, scan: _Scan) -> None:
         self.scan = scan
@@ -400,7 +409,7 @@ def _plain(values: Sequence[bytes], delimiter: bytes) -> bytes:
 
 
 def _parsed(
-    text: bytes, width: int, delimiter: str, wanted: Sequence[int], scan: _Scan
+    text: bytes, width: int, delimiter: str, columns: Sequence[int], scan: _Scan
 ) -> pa.Table | None:
     """The values of the records; those with another number of values are counted.
 
@@ -411,13 +420,13 @@ def _parsed(
 
     names = [f"x{i}" for i in range(width)]
     if not text:
-        return pa.table({names[i]: pa.array([], pa.string()) for i in wanted})
+        return pa.table({names[i]: pa.array([], pa.string()) for i in columns})
     count = 0
 
     def skipped(_: object) -> str:
         nonlocal count
         count += 1
-        return "skip" if count <= MOST_SKIPPED else "error"
+        return "skip" if count <= LIMITS.records_skipped else "error"
 
     # Arrow takes one mark away from what it is given; were it a record's own, what the record says
     # would hang on whether another one stands before it.
@@ -434,12 +443,12 @@ def _parsed(
             ),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
-                include_columns=[names[i] for i in wanted],
+                include_columns=[names[i] for i in columns],
                 check_utf8=False,  # done, record by record
             ),
         )
     except pa.ArrowInvalid:
-        if count <= MOST_SKIPPED:
+        if count <= LIMITS.records_skipped:
             raise
         return None
     scan.unreadable += count

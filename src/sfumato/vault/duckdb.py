@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DuckDB: the engine for files, dataframes and everything else that has none of its own."""
+"""DuckDB: the engine for files, dataframes and everything else that has none of its own.
+
+`parquet_table`, `duckdb_table` and `query_view` return the name of a view of a table in files;
+nothing is guessed from values.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
+from sfumato.errors import TableError
+from sfumato.text import did_you_mean, listing, shown
 from sfumato.vault.engine import EXACT_DIGITS, Columns, Engine, fresh_name, quoted, quoted_text
+from sfumato.vault.sensitive import before_rows, sealed
+from sfumato.vault.sources import TABLE_MARK, FileSource, check_column_names
+from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.scans import CELLS_TOGETHER
 
 if TYPE_CHECKING:
@@ -20,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DuckDB",
+    "duckdb_table",
+    "parquet_table",
+    "query_view",
 ]
 
 
@@ -28,9 +40,7 @@ _CONFIG: Final = {
     "autoinstall_known_extensions": "false",  # never fetch code over the network
     "preserve_insertion_order": "false",
 }
-_GREATEST_WORD: Final = 2**63 - 1
-_ROWS_AT_ONCE: Final = 2**20
-_MOST_BINS: Final = 64
+_MAXIMUM_WORD: Final = 2**63 - 1
 _NANOSECONDS: Final = 9  # digits after the second
 _HELD_DAYS: Final = ("-290307-01-01", "294247-01-01")  # microseconds in 64 bits reach a bit further
 _BLANKS: Final = " \t\n\r\v\f"
@@ -78,7 +88,7 @@ class DuckDB(Engine):
         most: int | None = None,  # noqa: ARG002
     ) -> Iterator[Columns]:
         """The named columns of a query, a million rows at a time."""
-        for batch in self.backend.con.sql(query).to_arrow_reader(_ROWS_AT_ONCE):
+        for batch in self.backend.con.sql(query).to_arrow_reader(LIMITS.duckdb_rows):
             yield {
                 name: np.asarray(batch.column(name).to_numpy(zero_copy_only=False), dtype=np.int64)
                 for name in names
@@ -115,7 +125,7 @@ class DuckDB(Engine):
         return name
 
     def complete(self, query: str, columns: Sequence[str]) -> str:
-        """The same, with each column made once.
+        """The rows of a query in which none of these columns is null, with each column made once.
 
         DuckDB moves a condition below the expressions that it looks at, and so would evaluate each
         of them twice. It moves none that looks at a random column.
@@ -157,12 +167,13 @@ class DuckDB(Engine):
     def is_stored(self, database: str | None, schema: str | None, table: str) -> bool:
         """Whether a name is that of a table with rows of its own, and of no view."""
         places = {"table_catalog": database, "table_schema": schema, "table_name": table}
-        wanted = " AND ".join(
+        conditions = " AND ".join(
             f"lower({column}) = lower({quoted_text(name)})"
             for column, name in places.items()
             if name
         )
-        kinds = self.fetch_texts(f"SELECT table_type FROM information_schema.tables WHERE {wanted}")  # noqa: S608
+        query = f"SELECT table_type FROM information_schema.tables WHERE {conditions}"  # noqa: S608
+        kinds = self.fetch_texts(query)
         return bool(kinds) and set(kinds) <= {"BASE TABLE", "LOCAL TEMPORARY"}
 
     def attached(self, schema: str, table: str) -> str:
@@ -181,12 +192,12 @@ class DuckDB(Engine):
 
     def bin(self, value: str, edges: Sequence[float]) -> str | None:
         """By halving; many bins are joined, which DuckDB does by sorting."""
-        return self.halved(value, edges) if len(edges) - 1 <= _MOST_BINS else None
+        return self.halved(value, edges) if len(edges) - 1 <= LIMITS.bins_in_query else None
 
     def whole(self, column: str, kind: dt.DataType) -> str:
-        """As a word; unsigned ones that are greater become the greatest."""
+        """As a signed word; unsigned ones that are greater become its maximum."""
         if kind.is_uint64():
-            column = f"LEAST({column}, {_GREATEST_WORD})"
+            column = f"LEAST({column}, {_MAXIMUM_WORD})"
         return column if kind.is_int64() else f"CAST({column} AS BIGINT)"
 
     def number(self, column: str, kind: dt.DataType) -> str:
@@ -215,19 +226,19 @@ class DuckDB(Engine):
         return self.ranged_moment(column, sort, zone, f"epoch_us({inside})")
 
     def identifier(self, column: str, kind: dt.DataType) -> str:
-        """The same, with times told apart to the nanosecond.
+        """A privacy unit as text, with times told apart to the nanosecond.
 
         What lies beyond the years that microseconds hold came here as the nearest that they do, so
         it names nobody: null. Two units under one text would take each other's rows away.
         """
-        told = super().identifier(column, kind)
+        text = super().identifier(column, kind)
         if not kind.is_timestamp():
-            return told
+            return text
         if kind.scale == _NANOSECONDS:
             return f"CAST({column} AS VARCHAR)"
         sort, zone = ("TIMESTAMP", "") if kind.timezone is None else ("TIMESTAMPTZ", "+00")
         low, high = (f"{sort} '{day} 00:00:00{zone}'" for day in _HELD_DAYS)
-        return f"CASE WHEN {column} >= {low} AND {column} < {high} THEN {told} END"
+        return f"CASE WHEN {column} >= {low} AND {column} < {high} THEN {text} END"
 
     def float_identifier(self, column: str) -> str:
         """By DuckDB's own text of a fraction."""
@@ -257,7 +268,7 @@ class DuckDB(Engine):
 def _seen(column: str) -> str:
     """A float column whose values are looked at.
 
-    Parquet files state the least and the greatest value of a column, without NaN; DuckDB takes that
+    Parquet files state the minimum and the maximum of a column, without NaN; DuckDB takes that
     for all there is, and answers comparisons (and ``isnan``) with it. It knows nothing of a TRY.
     """
     return f"TRY({column})"
@@ -268,3 +279,87 @@ def _list(paths: Sequence[str]) -> str:
     # taken for a pattern.
     exact = (glob.escape(str(Path(path).absolute())) for path in paths)
     return "[" + ", ".join(map(quoted_text, exact)) + "]"
+
+
+# Tables in files: only names and types are looked at, from file schemas and catalogues
+
+
+def parquet_table(paths: Sequence[str], engine: DuckDB) -> str:
+    """The name of a view of Parquet files of one schema."""
+    import pyarrow.parquet as pq
+
+    def columns(path: str) -> list[tuple[str, str]]:
+        schema = sealed(
+            lambda: pq.read_schema(path), f"{shown(path)} is not a Parquet file or is damaged"
+        )
+        return [(field.name, str(field.type)) for field in schema]
+
+    first = columns(paths[0])
+    for path in paths[1:]:
+        if columns(path) != first:
+            raise TableError(
+                f"{shown(path)} and {shown(paths[0])} have different columns or types; a table of "
+                "many files needs the same in all"
+            )
+    check_column_names([name for name, _ in first], paths[0])
+    return sealed(
+        lambda: engine.parquet(paths), f"{shown(paths[0])} is not a Parquet file or is damaged"
+    )
+
+
+def duckdb_table(paths: Sequence[str], table: str, engine: DuckDB) -> tuple[str, bool]:
+    """A view of one table of a DuckDB file, named or the only one; and whether that is a view."""
+    path, there = _attached(paths, engine)
+    if not table and len(there) != 1:
+        raise TableError(
+            f"{shown(path)} holds {len(there)} tables: {listing(there)}; name one as "
+            f"{shown(f'{path}{TABLE_MARK}TABLE')}"
+        )
+    full_name = (table if "." in table else f"main.{table}") if table else there[0]
+    if full_name not in there:
+        raise TableError(
+            f"{shown(path)} has no table {shown(table)}; it has {listing(there) or 'none'}"
+            f"{did_you_mean(full_name, there)}"
+        )
+    schema, _, name = full_name.partition(".")
+    return sealed(
+        lambda: (engine.attached(schema, name), not engine.is_stored("source", schema, name)),
+        f"the table {shown(full_name)} cannot be opened",
+    )
+
+
+def _attached(paths: Sequence[str], engine: DuckDB) -> tuple[str, list[str]]:
+    """The only file, opened, and the names of its tables."""
+    if len(paths) > 1:
+        raise TableError(f"a pattern matches {len(paths)} DuckDB files; name one")
+    path = paths[0]
+    return path, sealed(
+        lambda: engine.attach(path),
+        f"{shown(path)} cannot be opened: it is no DuckDB file, of a newer version, or open for "
+        "writing elsewhere",
+    )
+
+
+def query_view(files: FileSource, query: str, engine: DuckDB) -> str:
+    """What a query gives on a DuckDB file, or on Parquet files under the name ``data``."""
+    import duckdb
+
+    if files.kind == "parquet":
+        view = parquet_table(files.paths, engine)
+        engine.run(f"CREATE TEMP VIEW data AS SELECT * FROM {view}")  # noqa: S608 - made by us
+    elif files.table:
+        raise TableError(
+            f"a query and the table {shown(files.table)} are both given; name the table in the "
+            "query alone"
+        )
+    else:
+        _attached(files.paths, engine)
+        engine.run("USE source")
+    # The view is bound to names and types only. Errors about these are kept; others might come
+    # from a reader in the query that looks at rows to guess their types.
+    return before_rows(
+        lambda: engine.view(query),
+        "the query of the source cannot be run; check it with DuckDB, where Parquet files are the "
+        "table data",
+        (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException),
+    )

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a value to its cell: one expression per attribute, the same on every engine.
+"""Encode a table: `read_records` returns its records as codes, what every count is made from.
 
-The expression gives the code of the cell, or null when the record is dropped. Every value has a
-place (the rules ``outside`` and ``nulls`` of the schema), and no expression can fail on a value:
-whatever is out of range becomes null before any arithmetic is done on it.
+One scan turns the table into a temporary table of small integers: a column per attribute that is
+asked for, a row per record that no rule drops. A record is dropped when *any* attribute of the
+domain says so, asked for or not, so that all counts describe the same records. With a privacy
+unit, at most ``rows`` records of each unit are kept. `check_columns` refuses a table that does not
+fit the domain, before any row is read.
+
+Each attribute is one expression, the same on every engine: the code of the cell, or null when the
+record is dropped. Every value has a place (the rules ``outside`` and ``nulls`` of the schema), and
+no expression can fail on a value: whatever is out of range becomes null before any arithmetic is
+done on it.
 
     null             ``nulls``: dropped, or the cell (missing). NaN counts as null, and so does an
                      empty text in an untyped column
@@ -15,6 +22,7 @@ whatever is out of range becomes null before any arithmetic is done on it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
@@ -24,10 +32,13 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.values import UNIT_BITS, Values
 from sfumato.errors import TableError
+from sfumato.random import WordSource, system_words
 from sfumato.text import did_you_mean, either, listing, shown
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.engine import Engine
-from sfumato.vault.tables import Table
+from sfumato.vault.sensitive import sealed
+from sfumato.vault.tables import ColumnReading, Records, Table
+from sfumato.vault.vault_limits import LIMITS
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
@@ -41,24 +52,22 @@ __all__ = [
     "always_kept",
     "cell_code",
     "check_columns",
+    "engine_failed",
     "family",
+    "hashed_parts",
     "interpreted",
     "is_text",
     "listed_code",
     "matches",
     "needs_lookup",
+    "read_records",
     "typed",
     "unit_text",
     "values_table",
 ]
 
 
-# --------------------
-# Does a table fit a domain? Names and types only, asked before any row is read.
-#
-# A value that the schema does not know is never an error; a column that cannot hold what the
-# schema declares is.
-
+# Whether a table fits a domain
 
 _NUMBERS: Final = ("integer", "float", "decimal")
 _FITTING: Final[dict[str, tuple[str, ...]]] = {
@@ -80,10 +89,13 @@ _EXACT_IN_WORDS: Final = 2**62
 def check_columns(table: Table, domain: Domain, unit: PrivacyUnit | None = None) -> None:
     """Refuse a table that lacks a declared column, or whose types contradict the schema.
 
+    A value that the schema does not declare is never an error; a column that cannot hold what the
+    schema declares is.
+
     Privacy: looks at names and types, which are public.
     """
-    wanted = [*(a.column for a in domain), *([unit.column] if unit else [])]
-    missing = [name for name in dict.fromkeys(wanted) if name not in table.types]
+    columns = [*(a.column for a in domain), *([unit.column] if unit else [])]
+    missing = [name for name in dict.fromkeys(columns) if name not in table.types]
     if missing:
         raise TableError(
             f"the table {table.name} lacks {listing(missing)}; its columns are "
@@ -145,13 +157,7 @@ def _bounds(attribute: Attribute) -> tuple[int, ...]:
     return ()
 
 
-# --------------------
-# What a column holds, as the encoding wants it: a value in one of four forms, and what is null.
-#
-# A typed column is brought into the form that its attribute is compared in. The texts of an
-# untyped one (CSV) are interpreted as the schema asks, and never fail: what is no number or date
-# becomes null, without counting as null.
-
+# A column in one of four forms, and what is null in it
 
 Form = Literal["whole", "number", "text", "moment"]
 
@@ -178,7 +184,7 @@ class Made:
 
 
 def typed(attribute: Attribute, column: str, kind: dt.DataType, engine: Engine) -> Made:
-    """A typed column in the form of its attribute."""
+    """A typed column in the form that its attribute is compared in."""
     form = _form(attribute, kind)
     made = {
         "whole": engine.whole,
@@ -201,7 +207,8 @@ def _form(attribute: Attribute, kind: dt.DataType) -> Form:
 def interpreted(attribute: Attribute, text: str, engine: Engine) -> Made:
     """The value that a text stands for, null if for none, and whether the text counts as null.
 
-    Blanks around a value of a CSV line mean nothing, unless the schema declares such values.
+    It never fails: what is no number or date becomes null, without counting as null. Blanks around
+    a value of a CSV line mean nothing, unless the schema declares such values.
     """
     import ibis.expr.datatypes as dt
 
@@ -239,14 +246,7 @@ def is_text(attribute: Category) -> bool:
     return isinstance(attribute.values[0], str)
 
 
-# --------------------
-# Codes from a list or from a lookup table.
-#
-# A few values are found in a list that stands in the query. Many are found by a join with a table
-# of the values, or of the bins, beside their codes, whose cost hardly grows with their number.
-
-
-_LONGEST_LIST: Final = 64
+# Codes from a list or from a lookup table
 
 
 def listed_code(attribute: Category, held: Held, engine: Engine) -> str:
@@ -259,13 +259,16 @@ def listed_code(attribute: Category, held: Held, engine: Engine) -> str:
 
 
 def needs_lookup(attribute: Attribute, held: Held, engine: Engine) -> bool:
-    """Whether the code is found in a table."""
+    """Whether the code comes from a join with a table of the values, or of the bins.
+
+    Its cost hardly grows with their number; a few values stand in a list in the query.
+    """
     if isinstance(attribute, Numeric):
         return engine.bin(held.value, attribute.edges) is None
     if not isinstance(attribute, Category):
         return False
     # A list in a query holds texts and integers exactly, but not floats.
-    return held.form == "number" or attribute.value_count > _LONGEST_LIST
+    return held.form == "number" or attribute.value_count > LIMITS.values_in_query
 
 
 def values_table(attribute: Attribute, held: Held) -> pa.Table:
@@ -293,6 +296,8 @@ def matches(attribute: Attribute, held: Held, alias: str) -> str:
     return f"{held.value} = {alias}.val"
 
 
+# Codes of cells
+
 OTHER_VALUE: Final = -1
 MISSING_VALUE: Final = -2
 """What stands in place of the grid value of a record without a number."""
@@ -309,17 +314,19 @@ def always_kept(attribute: Attribute) -> bool:
     return attribute.outside != "drop" and attribute.nulls == "missing"
 
 
-def cell_code(attribute: Attribute, held: Held, engine: Engine, found: str | None = None) -> str:
+def cell_code(
+    attribute: Attribute, held: Held, engine: Engine, looked_up: str | None = None
+) -> str:
     """The cell of each value, null where the record is dropped.
 
-    ``found`` is the code that a lookup table gave, if there is one: null for undeclared values.
+    ``looked_up`` is the code that a lookup table gave, if there is one: null for undeclared values.
     Of `Values` it is the value on the public grid, 0 to 2^UNIT_BITS, or `OTHER_VALUE` or
     `MISSING_VALUE`.
     """
     if isinstance(attribute, Values):
         return _grid_value(attribute, held, engine)
     if isinstance(attribute, Category):
-        code = listed_code(attribute, held, engine) if found is None else found
+        code = listed_code(attribute, held, engine) if looked_up is None else looked_up
         return _ruled(attribute, held.is_null, code)
     if isinstance(attribute, Boolean):
         inside = _where(f"{held.value} BETWEEN 0 AND 1", held.value)
@@ -327,7 +334,7 @@ def cell_code(attribute: Attribute, held: Held, engine: Engine, found: str | Non
     if isinstance(attribute, Integer):
         return _integer(attribute, held, engine)
     if isinstance(attribute, Numeric):
-        return _numeric(attribute, held, engine, found)
+        return _numeric(attribute, held, engine, looked_up)
     if isinstance(attribute, DateTime):
         return _datetime(attribute, held, engine)
     raise TypeError(f"no encoding for {type(attribute).__name__}")
@@ -342,7 +349,7 @@ def _ruled(attribute: Attribute, is_null: str, code: str) -> str:
 
 
 def _clamped(attribute: Attribute, is_null: str, code: str, is_below: str, is_above: str) -> str:
-    """The same, with values outside the range in its first and last bins if the schema says so."""
+    """The rules of the schema, with values outside the range in its first and last bins if so."""
     if attribute.outside != "clamp":
         return _ruled(attribute, is_null, code)
     missing = _code(attribute.missing_code)
@@ -372,14 +379,14 @@ def _integer(attribute: Integer, held: Held, engine: Engine) -> str:
     return _clamped(attribute, held.is_null, code, f"{value} < {low}", f"{value} > {high}")
 
 
-def _numeric(attribute: Numeric, held: Held, engine: Engine, found: str | None) -> str:
+def _numeric(attribute: Numeric, held: Held, engine: Engine, code: str | None) -> str:
     value, edges = held.value, attribute.edges
     low, high = engine.float_literal(edges[0]), engine.float_literal(edges[-1])
-    if found is None:
-        found = engine.bin(value, edges)
-        assert found is not None  # noqa: S101  needs_lookup
-        found = _where(f"{value} BETWEEN {low} AND {high}", found)
-    return _clamped(attribute, held.is_null, found, f"{value} < {low}", f"{value} > {high}")
+    if code is None:
+        code = engine.bin(value, edges)
+        assert code is not None  # noqa: S101  needs_lookup
+        code = _where(f"{value} BETWEEN {low} AND {high}", code)
+    return _clamped(attribute, held.is_null, code, f"{value} < {low}", f"{value} > {high}")
 
 
 def _grid_value(attribute: Values, held: Held, engine: Engine) -> str:
@@ -434,8 +441,8 @@ def _step(attribute: DateTime, moment: str, engine: Engine) -> str:
     Shifted back by what the start lies after a month begins, every step begins with a month, so
     that the calendar numbers the steps exactly.
     """
-    words = attribute.step.split()
-    count, unit = int(words[0]) if len(words) == 2 else 1, words[-1]
+    parts = attribute.step.split()
+    count, unit = int(parts[0]) if len(parts) == 2 else 1, parts[-1]
     start = attribute.start
     if unit not in _MONTHS:
         passed = f"({moment} - {_signed(_micros(start))})"
@@ -460,3 +467,203 @@ def _signed(number: int) -> str:
 def _where(condition: str, value: str) -> str:
     """The value where the condition holds, else null: nothing later can fail on it."""
     return f"(CASE WHEN {condition} THEN {value} END)"
+
+
+# Records
+
+
+def read_records(
+    table: Table,
+    domain: Domain,
+    attributes: Iterable[str],
+    unit: PrivacyUnit | None = None,
+    random: WordSource | None = None,
+) -> Records:
+    """The codes of these attributes for every record that is kept; read once per table.
+
+    Privacy: with a unit, the rows kept of one unit are a function of that unit's records and of a
+    random key, drawn anew for every release (`Table.opened_again`): those with the smallest keyed
+    hashes. Adding or removing a unit changes the rows of no other one, hence changes the histogram
+    by at most ``unit.rows`` in L1.
+    Neighbours: one unit more or less; without a unit, one row.
+    """
+    check_columns(table, domain, unit)
+    names = frozenset(domain.names if table.engine.reads_all else attributes)
+    # Without units nothing is drawn, and whoever opens the table may have the same codes.
+    holder = (table.origin or table) if unit is None else table
+    held = holder.records
+    if held is not None and held.domain == domain and held.unit == unit:
+        if names <= held.attributes:
+            return held
+        names |= held.attributes
+    if unit is not None and table.secret is None:
+        source = system_words() if random is None else random
+        table.secret = source.words(4).tobytes().hex()
+    name = sealed(
+        lambda: _encoded_of_any(table, domain, names, unit),
+        engine_failed(table, domain),
+    )
+    holder.records = Records(table.engine, name, domain, unit, names)
+    return holder.records
+
+
+def engine_failed(table: Table, domain: Domain) -> str:
+    """The message for an engine that gives up, whatever it was that it could not do."""
+    return (
+        f"the table {table.name} could not be counted over {listing(domain.names)}; check that it "
+        "is complete and readable, and that its codes fit in memory"
+    )
+
+
+def _encoded_of_any(
+    table: Table, domain: Domain, names: frozenset[str], unit: PrivacyUnit | None
+) -> str:
+    """The name of a table of the kept records; no value of theirs makes it unreadable.
+
+    Privacy: none of its own. Whether a table can be read must not depend on its records; which of
+    two ways it was read is seen in the time only.
+    """
+    try:
+        return _encode(table, domain, names, unit)
+    except Exception:
+        if not table.has_careful_reader:
+            raise
+    return _encode(table, domain, names, unit, is_careful=True)
+
+
+def _encode(
+    table: Table,
+    domain: Domain,
+    names: frozenset[str],
+    unit: PrivacyUnit | None,
+    *,
+    is_careful: bool = False,
+) -> str:
+    """The name of a table of the kept records, with a column c<i> per named attribute i."""
+    engine = table.engine
+    # Which rows of a unit are kept must not hang on what is asked: the hash covers all codes.
+    needed = [a for a in domain if unit or a.name in names or not always_kept(a)]
+    read = [a.column for a in needed] + ([unit.column] if unit else [])
+    reading = table.read(read or [domain.attributes[0].column], is_careful=is_careful)
+    uploads: list[str] = []
+    try:
+        query = _encoding(table, reading, domain, needed, unit, uploads)
+        columns = [f"c{domain.index(name)}" for name in domain.in_order(names)]
+        if unit is None:
+            return _filled(engine, reading, _selected(columns, query))
+        codes = [f"c{domain.index(a.name)}" for a in needed]
+        key = _uploaded(engine, _secret_table(table), uploads)
+        if reading.blocks is None:
+            bounded = _bounded(engine, f"({query}) AS encoded", codes, unit.rows, key)
+            return engine.keep(_selected(columns, bounded))
+        whole = _filled(engine, reading, query)
+        name = engine.keep(_selected(columns, _bounded(engine, whole, codes, unit.rows, key)))
+        engine.drop(whole)
+        return name
+    finally:
+        for upload in uploads:
+            engine.forget(upload)
+
+
+def _filled(engine: Engine, reading: ColumnReading, query: str) -> str:
+    """A temporary table with the rows of every block."""
+    if reading.blocks is None:
+        return engine.keep(query)
+    assert isinstance(engine, DuckDB)  # noqa: S101  which reads all files in blocks
+    name = ""
+    try:
+        for _ in reading.blocks:
+            if name:
+                engine.add(name, query)
+            else:
+                name = engine.keep(query)
+    except BaseException:
+        if name:
+            engine.drop(name)
+        raise
+    return name
+
+
+def _encoding(
+    table: Table,
+    reading: ColumnReading,
+    domain: Domain,
+    needed: Sequence[Attribute],
+    unit: PrivacyUnit | None,
+    uploads: list[str],
+) -> str:
+    """SQL for the codes of the records that no rule drops, and their owner if there are units."""
+    engine = table.engine
+    values: dict[str, str] = {}
+    columns: list[Held] = []
+    for i, attribute in enumerate(needed):
+        column = engine.column(reading.places[i])
+        kind = attribute.of if isinstance(attribute, Values) else attribute
+        if attribute.column in table.untyped:
+            made = interpreted(kind, column, engine)
+        else:
+            made = typed(kind, column, table.types[attribute.column], engine)
+        values[f"v{i}"] = made.value
+        if made.is_null is not None:
+            values[f"n{i}"] = made.is_null
+        columns.append(Held(f"v{i}", made.form, f"n{i}" if made.is_null else f"(v{i} IS NULL)"))
+    if unit is not None:
+        column = engine.column(reading.places[-1])
+        is_untyped = unit.column in table.untyped
+        values["owner"] = unit_text(column, table.types[unit.column], is_untyped, engine)
+    made_values = ", ".join(f"{value} AS {name}" for name, value in values.items())
+    # As a query of its own, so that each value is made once, however often it is used.
+    rows = f"(SELECT {made_values or '1 AS one'} FROM {reading.rows} AS source) AS given"  # noqa: S608
+    codes = {"owner": "owner"} if unit is not None else {}
+    for i, (attribute, held) in enumerate(zip(needed, columns, strict=True)):
+        looked_up = None
+        if needs_lookup(attribute, held, engine):
+            # Each value stands in one row of the table, so that the join repeats no record.
+            name = _uploaded(engine, values_table(attribute, held), uploads)
+            rows += f" LEFT JOIN {name} AS l{i} ON {matches(attribute, held, f'l{i}')}"
+            looked_up = f"l{i}.code"
+        code = cell_code(attribute, held, engine, looked_up)
+        most = 2**UNIT_BITS + 1 if isinstance(attribute, Values) else attribute.size
+        codes[f"c{domain.index(attribute.name)}"] = f"CAST({code} AS {engine.integer(most)})"
+    made_codes = ", ".join(f"{code} AS {name}" for name, code in codes.items())
+    droppers = [f"c{domain.index(a.name)}" for a in needed if not always_kept(a)]
+    encoded = f"SELECT {made_codes or '1 AS one'} FROM {rows}"  # noqa: S608
+    return engine.complete(encoded, [*droppers, *(["owner"] if unit else [])])
+
+
+def _uploaded(engine: Engine, rows: pa.Table, uploads: list[str]) -> str:
+    uploads.append(engine.upload(rows))
+    return uploads[-1]
+
+
+def _secret_table(table: Table) -> pa.Table:
+    """The key as a table of one row: no text of a query, plan or log of an engine holds it."""
+    import pyarrow as pa
+
+    return pa.table({"secret": [str(table.secret)]})
+
+
+def _selected(columns: Sequence[str], rows: str) -> str:
+    return f"SELECT {', '.join(columns) or '1 AS one'} FROM ({rows}) AS chosen"  # noqa: S608
+
+
+def _bounded(engine: Engine, name: str, codes: Sequence[str], most: int, key: str) -> str:
+    """SQL for at most ``most`` rows of each owner, those with the smallest keyed hashes.
+
+    Equal rows of one owner are numbered, so that each of them counts as a draw of its own; which
+    of them gets which number is of no consequence, for they are equal. Every row thus has a hash
+    of its own, and every choice of ``most`` rows is equally likely. The hashed text is the same on
+    every engine.
+    """
+    twins = ", ".join(["owner", *codes])
+    turn = engine.hashed(f"concat_ws(',', {', '.join(hashed_parts(codes))})")
+    return (
+        f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY owner ORDER BY {turn}) AS place "  # noqa: S608
+        f"FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {twins} ORDER BY owner) AS twin "
+        f"FROM {name}) AS numbered CROSS JOIN {key} AS held) AS drawn WHERE place <= {most}"
+    )
+
+
+def hashed_parts(codes: Sequence[str]) -> list[str]:
+    """The texts that the keyed hash of a row is made from; the owner last, who may hold a comma."""
+    return ["secret", "twin", *codes, "owner"]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counting asks of an engine: a table of codes to keep, queries over it, a few expressions.
+"""`Engine`: what counting needs of the database that a table lives in.
 
-All else is plain SQL that DuckDB, PostgreSQL and Spark read alike: comparisons, CASE, sums of whole
-numbers, GROUP BY. Where they differ, the expression is a method here, and each engine gives its own
-(`duckdb`, `postgres`, `spark`). A column is brought into one of four forms,
-which mean the same on every engine, before anything is decided about a value:
+A table of codes to keep, queries over it, and a few expressions. All else is plain SQL that DuckDB,
+PostgreSQL and Spark read alike: comparisons, CASE, sums of whole numbers, GROUP BY. Where they
+differ, the expression is a method here, and each engine gives its own (`duckdb`, `postgres`,
+`spark`). A column is brought into one of four forms, which mean the same on every engine, before
+anything is decided about a value:
 
     whole     a signed 64-bit integer
     number    a 64-bit float; NaN becomes null
@@ -18,12 +19,14 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from sfumato.text import shown
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
@@ -35,9 +38,11 @@ __all__ = [
     "LATEST",
     "Columns",
     "Engine",
+    "EngineTable",
     "fresh_name",
     "quoted",
     "quoted_text",
+    "unreadable",
 ]
 
 
@@ -60,7 +65,7 @@ class Engine(ABC):
     has_bytes: ClassVar[bool] = True
     marginals_per_query: ClassVar[int] = WORKLOAD_LIMITS.tables_per_query
     cells_together: ClassVar[int]
-    """The most cells of a table that is counted in place of several asked ones."""
+    """Cells up to which a table is counted in place of several that are parts of it."""
     reads_all: ClassVar[bool] = False
     """Whether the first reading encodes all attributes, so that no second one is needed."""
 
@@ -74,7 +79,7 @@ class Engine(ABC):
     ) -> Iterator[Columns]:
         """The named columns of a query, all whole numbers and none null, some rows at a time.
 
-        ``most`` is how many rows there can be, if that is known beforehand.
+        ``most`` is a bound on the number of rows, if there is one beforehand.
         """
 
     @abstractmethod
@@ -249,3 +254,25 @@ def quoted_text(text: str) -> str:
 def fresh_name() -> str:
     """A name that no table has."""
     return f"sfumato_{secrets.token_hex(8)}"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTable:
+    """A table in its engine: what stands after FROM, its columns, and whether it is a query.
+
+    ``may_drop_records`` is False only where the rows are known to be stored one for each record.
+    """
+
+    engine: Engine
+    rows: str
+    types: Mapping[str, dt.DataType]
+    may_drop_records: bool = True
+
+
+def unreadable(name: str, query: str | None) -> str:
+    """The message for a table or a query that the engine cannot read."""
+    what = "the table" if query is None else "the query"
+    return (
+        f"{what} of {shown(name)} cannot be read; check that it is there, that it may be read, and "
+        "that its columns have names of their own and types that the engine knows"
+    )

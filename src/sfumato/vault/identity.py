@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which data a source reads, so that two sources can be compared whatever they are called.
+"""`data_identity` returns which data a source reads, `shares_data` whether two read the same.
 
     data_identity("people.csv")    data_identity("./data/../people.csv")    data_identity(frame)
     shares_data(data_identity(one), data_identity(other))
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from sfumato.errors import TableError
-from sfumato.vault.warehouse import TABLE_MARK, CsvSource, PostgresSource, SqlSource, engine_source
+from sfumato.vault.sources import TABLE_MARK, CsvSource, PostgresSource, SqlSource, engine_source
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -155,16 +155,16 @@ def _module(source: object) -> str:
 
 
 def _of_text(source: str, query: str | None, connect: bool) -> Iterator[Data]:
-    found = engine_source(source)
-    if isinstance(found, PostgresSource):
-        yield from _of_postgres(found, query, connect)
-    elif found is not None:
-        if found.path:
-            yield from _files(found.path)
+    in_engine = engine_source(source)
+    if isinstance(in_engine, PostgresSource):
+        yield from _of_postgres(in_engine, query, connect)
+    elif in_engine is not None:
+        if in_engine.path:
+            yield from _files(in_engine.path)
         if query is not None:
             yield from _of_query(query, "spark", lambda name: [Data("spark", "catalogue", name)])
-        elif found.table:
-            yield Data("spark", "catalogue", found.table.casefold())
+        elif in_engine.table:
+            yield Data("spark", "catalogue", in_engine.table.casefold())
     else:
         path, _, table = source.partition(TABLE_MARK)
         for file in _matches(path):
@@ -215,8 +215,10 @@ def _of_duckdb_file(path: str, table: str, query: str | None) -> Iterator[Data]:
     if query is None and not table:
         yield from _places(path)
         return
-    known = _Views(views, "duckdb", lambda name: list(_places(path, name)))
-    yield from known.of_query(query) if query is not None else known.of_name(table.casefold())
+    catalogue = _Views(views, "duckdb", lambda name: list(_places(path, name)))
+    yield from (
+        catalogue.of_query(query) if query is not None else catalogue.of_name(table.casefold())
+    )
 
 
 def _duckdb_catalogue(path: str) -> tuple[list[str], dict[str, str]]:
@@ -278,13 +280,13 @@ def _of_query(query: str, dialect: str, table: Any) -> Iterator[Data]:
         return
     if isinstance(statement, exp.Create) and isinstance(statement.expression, exp.Expression):
         statement = statement.expression
-    for found in _tables(statement):
-        if not isinstance(found.this, exp.Identifier):
-            yield from _of_function(found.this, table)
-        elif dialect != "postgres" and _is_file(found):
-            yield from _files(found.name)
+    for node in _tables(statement):
+        if not isinstance(node.this, exp.Identifier):
+            yield from _of_function(node.this, table)
+        elif dialect != "postgres" and _is_file(node):
+            yield from _files(node.name)
         else:
-            parts = [p.name for p in found.parts]
+            parts = [p.name for p in node.parts]
             yield from table(".".join(parts[1:] if len(parts) == 3 else parts).casefold())
 
 
@@ -297,11 +299,11 @@ def _tables(statement: Any) -> list[exp.Table]:
     from sqlglot.optimizer.scope import traverse_scope
 
     own = {cte.alias.casefold() for cte in statement.find_all(exp.CTE)}
-    found = [t for t in statement.find_all(exp.Table) if t.db or t.name.casefold() not in own]
+    tables = [t for t in statement.find_all(exp.Table) if t.db or t.name.casefold() not in own]
     with suppress(Exception):  # statements that have no scopes name nothing twice
         for scope in traverse_scope(statement):
-            found += [s for s in scope.sources.values() if isinstance(s, exp.Table)]
-    return found
+            tables += [s for s in scope.sources.values() if isinstance(s, exp.Table)]
+    return tables
 
 
 def _is_file(table: exp.Table) -> bool:
@@ -380,16 +382,16 @@ def _addresses(host: str) -> list[str]:
     if not host or host.startswith(("/", "@")) or host in ("localhost", "::1"):
         return [_LOCAL]
     try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+        addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except OSError:
         return [host.casefold()]
-    is_local = any(address.startswith("127.") or address == "::1" for address in found)
-    return [_LOCAL] if is_local else sorted(found)
+    is_local = any(address.startswith("127.") or address == "::1" for address in addresses)
+    return [_LOCAL] if is_local else sorted(addresses)
 
 
 def _postgres_relations(source: PostgresSource, names: Iterable[str]) -> list[str]:
     """The tables behind some tables and views, by the server's own record of what they read."""
-    from sfumato.vault.warehouse import relations_behind
+    from sfumato.vault.postgres import relations_behind
 
     with suppress(Exception):  # a server that does not answer: names are compared as written
         return relations_behind(source, list(names))
@@ -406,23 +408,23 @@ def _of_ibis(source: ir.Table) -> Iterator[Data]:
     with suppress(Exception):  # tables in memory have no engine yet
         backend = source.get_backend()
     kind = getattr(backend, "name", "")
-    known = _Views({}, kind or "duckdb", lambda name: [_object(backend, name)])
+    catalogue = _Views({}, kind or "duckdb", lambda name: [_object(backend, name)])
     if kind == "duckdb":
-        known = _Views(_ibis_views(backend), kind, lambda name: _duckdb_places(backend, name))
+        catalogue = _Views(_ibis_views(backend), kind, lambda name: _duckdb_places(backend, name))
     elif kind == "postgres":
-        known = _Views({}, kind, lambda name: list(_of_connection(backend.con, name)))
+        catalogue = _Views({}, kind, lambda name: list(_of_connection(backend.con, name)))
     elif kind == "pyspark":
-        known = _Views({}, "spark", lambda name: [Data("spark", "catalogue", name)])
+        catalogue = _Views({}, "spark", lambda name: [Data("spark", "catalogue", name)])
     for node in source.op().find((ops.PhysicalTable, ops.SQLStringView)):
         if isinstance(node, ops.InMemoryTable):
             held = node.data
             yield from _of_memory(getattr(held, "obj", held))
         elif isinstance(text := getattr(node, "query", None), str):
-            yield from known.of_query(text)
+            yield from catalogue.of_query(text)
         else:
             schema = getattr(getattr(node, "namespace", None), "database", None)
             name = f"{schema}.{node.name}" if schema else str(node.name)
-            yield from known.of_name(name.casefold())
+            yield from catalogue.of_name(name.casefold())
 
 
 def _ibis_views(backend: Any) -> dict[str, str]:
@@ -433,11 +435,11 @@ def _ibis_views(backend: Any) -> dict[str, str]:
 
 def _duckdb_places(backend: Any, name: str) -> list[Data]:
     """A table of a connection of DuckDB: in one of its files, or in its memory."""
-    found = [_object(backend, name)]
+    places = [_object(backend, name)]
     with suppress(Exception):
         for (path,) in backend.raw_sql("SELECT path FROM duckdb_databases()").fetchall():
-            found += list(_places(path, name)) if path else []
-    return found
+            places += list(_places(path, name)) if path else []
+    return places
 
 
 def _of_connection(connection: Any, name: str) -> Iterator[Data]:

@@ -4,17 +4,34 @@
 The codes of all attributes are made by one statement, hence from one snapshot: whatever happens to
 the table later, all counts of a release describe the same rows. They lie in a temporary table of
 our own session on the server, which needs the right TEMP and is gone with the session.
+
+`open_postgres` connects and returns the table in its engine: names, rights and types are looked at,
+rows stay where they are. `relations_behind` returns what the views of a server read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.vault.engine import Columns, Engine, fresh_name, quoted_text
+from sfumato.errors import TableError
+from sfumato.text import did_you_mean, listing, shown
+from sfumato.vault.engine import (
+    Columns,
+    Engine,
+    EngineTable,
+    fresh_name,
+    quoted,
+    quoted_text,
+    unreadable,
+)
+from sfumato.vault.sensitive import sealed
+from sfumato.vault.sources import PostgresSource
+from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.scans import CELLS_TOGETHER
 
 if TYPE_CHECKING:
@@ -24,11 +41,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Postgres",
+    "open_postgres",
+    "relations_behind",
 ]
 
 
 _HEADER: Final = 19  # bytes before the first row of a binary COPY: signature, flags, extension
-_ROWS_AT_ONCE: Final = 2**18
 # Decimals beyond these have no nearest float: the cast would fail on them.
 _TOO_GREAT: Final = "1.797693134862315807e308"
 _TOO_SMALL: Final = "2.5e-324"
@@ -74,21 +92,21 @@ class Postgres(Engine):
         """Run a statement."""
         self.connection.cursor().execute(statement.encode())
 
-    def rows(self, query: str, given: Sequence[object] = ()) -> list[tuple[object, ...]]:
+    def rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
         """The rows of a query over the catalogue of the server."""
         cursor = self.connection.cursor()
-        cursor.execute(query.encode(), tuple(given) or None)
+        cursor.execute(query.encode(), tuple(parameters) or None)
         return list(cursor.fetchall())  # type: ignore[arg-type]
 
     def types(self, rows: str) -> dict[str, dt.DataType]:
         """The columns of what stands after FROM, with their types; no row is asked for."""
         cursor = self.connection.cursor()
         cursor.execute(f"SELECT * FROM {rows} AS source LIMIT 0".encode())  # noqa: S608
-        found = cursor.description or []
-        oids = sorted({column.type_code for column in found})
+        columns = cursor.description or []
+        oids = sorted({column.type_code for column in columns})
         query = "SELECT oid::bigint, typname::text, typtype::text FROM pg_type WHERE oid = ANY(%s)"
         sorts = {row[0]: (str(row[1]), str(row[2])) for row in self.rows(query, [oids])}
-        return {c.name: _type(*sorts[c.type_code], c.precision, c.scale) for c in found}
+        return {c.name: _type(*sorts[c.type_code], c.precision, c.scale) for c in columns}
 
     def batches(
         self,
@@ -97,8 +115,8 @@ class Postgres(Engine):
         most: int | None = None,  # noqa: ARG002
     ) -> Iterator[Columns]:
         """By binary COPY, in which whole numbers of 64 bits all have the same length."""
-        words = ", ".join(f"CAST({name} AS BIGINT)" for name in names)
-        copied = f"COPY (SELECT {words} FROM ({query}) AS counted) TO STDOUT (FORMAT binary)"  # noqa: S608
+        integers = ", ".join(f"CAST({name} AS BIGINT)" for name in names)
+        copied = f"COPY (SELECT {integers} FROM ({query}) AS counted) TO STDOUT (FORMAT binary)"  # noqa: S608
         row = np.dtype(
             [("width", ">i2"), *((n, [("size", ">i4"), ("word", ">i8")]) for n in names)]
         )
@@ -109,7 +127,7 @@ class Postgres(Engine):
                 if not skipped and len(held) >= _HEADER:
                     del held[:_HEADER]
                     skipped = _HEADER
-                if len(held) >= _ROWS_AT_ONCE * row.itemsize:
+                if len(held) >= LIMITS.postgres_rows * row.itemsize:
                     yield _taken(held, row)
         # The last two bytes stand for the end.
         if len(held) % row.itemsize != 2:
@@ -136,6 +154,25 @@ class Postgres(Engine):
     def drop(self, name: str) -> None:
         """Forget a temporary table."""
         self.run(f"DROP TABLE IF EXISTS pg_temp.{name}")
+
+    def is_stored(self, relation: str) -> bool:
+        """Whether a relation has a row for each record whatever it holds, by the catalogue.
+
+        So do tables, also divided ones, without policies that hide rows. Views do not, nor do
+        foreign tables, of which nothing is known here.
+        """
+        query = (
+            "WITH RECURSIVE parts(oid) AS (SELECT %s::regclass::oid UNION "
+            "SELECT i.inhrelid FROM pg_inherits i JOIN parts p ON i.inhparent = p.oid) "
+            "SELECT bool_and(c.relkind IN ('r', 'p') AND NOT row_security_active(c.oid)) "
+            "FROM parts p JOIN pg_class c ON c.oid = p.oid"
+        )
+
+        def look() -> bool:
+            row: Any = self.connection.execute(query, [relation]).fetchone()
+            return bool(row and row[0])
+
+        return sealed(look, "the catalogue of the server cannot be read")
 
     # Expressions.
 
@@ -208,13 +245,13 @@ class Postgres(Engine):
 
 
 def _taken(held: bytearray, row: np.dtype[np.void]) -> dict[str, npt.NDArray[np.int64]]:
-    """The whole rows at the beginning, which are taken away."""
+    """The whole rows at the beginning of the bytes; they are taken out of them."""
     count = len(held) // row.itemsize
-    found = np.frombuffer(bytes(held[: count * row.itemsize]), dtype=row)
+    rows = np.frombuffer(bytes(held[: count * row.itemsize]), dtype=row)
     del held[: count * row.itemsize]
-    if count and not all((found[n]["size"] == 8).all() for n in row.names[1:]):  # type: ignore[index]
+    if count and not all((rows[n]["size"] == 8).all() for n in row.names[1:]):  # type: ignore[index]
         raise ValueError("the answer of the server holds a null")
-    return {n: found[n]["word"].astype(np.int64) for n in row.names[1:]}  # type: ignore[index]
+    return {n: rows[n]["word"].astype(np.int64) for n in row.names[1:]}  # type: ignore[index]
 
 
 def _column_type(kind: pa.DataType) -> str:
@@ -230,3 +267,128 @@ def _type(name: str, sort: str, precision: int | None, scale: int | None) -> dt.
     if sort == "e":  # an enumeration
         return dt.string
     return dt.dtype(_PLAIN[name]) if name in _PLAIN else dt.unknown
+
+
+# Tables of a server: opening connects, and looks at names, rights and types
+
+_RELATIONS = "('r', 'v', 'm', 'f', 'p')"  # tables, views, also stored, foreign and divided ones
+
+
+def open_postgres(source: PostgresSource, query: str | None) -> EngineTable:
+    """A table or a view of a PostgreSQL database, or what a query gives there."""
+    engine = _connected(source)
+    try:
+        _check_session(engine, source)
+        rows = f"({query})" if query is not None else _relation(engine, source)
+        types = sealed(lambda: engine.types(rows), unreadable(source.public_name, query))
+        is_query = query is not None or not engine.is_stored(rows)
+    except TableError:
+        engine.close()
+        raise
+    return EngineTable(engine, rows, types, is_query)
+
+
+def _connected(source: PostgresSource) -> Postgres:
+    if find_spec("psycopg") is None:
+        raise TableError(
+            "a table of PostgreSQL needs the driver psycopg; install sfumato[postgres]"
+        )
+    import psycopg
+
+    # What libpq says about a failed connection is public: no table was touched.
+    try:
+        connection = psycopg.connect(
+            source.address,
+            autocommit=True,
+            connect_timeout=LIMITS.connection_seconds,
+            application_name="sfumato",
+        )
+        connection.execute("SET client_encoding = 'UTF8'")
+        return Postgres(connection, is_ours=True)
+    except psycopg.Error as error:
+        reason = (str(error).strip().splitlines() or ["no reason given"])[-1]
+    raise TableError(
+        f"cannot connect to {shown(source.address)}: {reason}; check server, database and user, "
+        "and give the password in a file named by PGPASSFILE, or as PGPASSWORD"
+    )
+
+
+def _check_session(engine: Postgres, source: PostgresSource) -> None:
+    query = (
+        "SELECT pg_is_in_recovery(), has_database_privilege(current_database(), 'TEMP'), "
+        "current_setting('server_version_num')::int >= 140000"
+    )
+    checks = sealed(lambda: engine.rows(query), f"{shown(source.address)} answers no query")
+    is_replica, may_keep, is_new = checks[0]
+    if not is_new:
+        raise TableError("counting needs PostgreSQL 14 or newer; the server is older")
+    if is_replica or not may_keep:
+        why = (
+            "the server is a replica, which holds none: connect to its primary"
+            if is_replica
+            else f"the user lacks the right: GRANT TEMP ON DATABASE {quoted(source.database)}"
+        )
+        raise TableError(f"counting needs a temporary table in {shown(source.database)}; {why}")
+
+
+def _relation(engine: Postgres, source: PostgresSource) -> str:
+    """The table that the source names, if it is there and may be read."""
+    if not source.table:
+        raise TableError(
+            f"{shown(source.address)} names no table; add it, as in "
+            f"{shown(source.address + '::schema.table')}, or give a query"
+        )
+    query = (
+        "SELECT n.nspname || '.' || c.relname, pg_table_is_visible(c.oid), "  # noqa: S608
+        "has_table_privilege(c.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE') "
+        "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        f"WHERE c.relkind IN {_RELATIONS} "
+        "AND n.nspname NOT IN ('pg_catalog', 'information_schema') "
+        "AND n.nspname NOT LIKE 'pg_temp%' AND n.nspname NOT LIKE 'pg_toast%' ORDER BY 1"
+    )
+    rows = sealed(lambda: engine.rows(query), "the catalogue of the server cannot be read")
+    there = {str(name): (bool(seen), bool(may)) for name, seen, may in rows}
+    short = {name.partition(".")[2]: name for name, (seen, _) in there.items() if seen}
+    full_name = source.table if source.table in there else short.get(source.table, "")
+    if not full_name:
+        readable = [name for name, (_, may) in there.items() if may]
+        raise TableError(
+            f"the database {shown(source.database)} has no table or view {shown(source.table)}; it "
+            f"has {listing(readable) or 'none that this user may read'}"
+            f"{did_you_mean(source.table, [*readable, *short])}"
+        )
+    if not there[full_name][1]:
+        raise TableError(
+            f"the user may not read {shown(full_name)}; its owner can GRANT SELECT on it (and "
+            "USAGE on its schema)"
+        )
+    schema, _, name = full_name.partition(".")
+    return f"{quoted(schema)}.{quoted(name)}"
+
+
+def relations_behind(source: PostgresSource, names: Sequence[str]) -> list[str]:
+    """``schema.table`` of all that some tables and views read, by the server's own catalogue.
+
+    Views read what their definitions name, and tables what was divided off them. A name without a
+    schema stands for the tables of that name in any.
+    """
+    query = (
+        "WITH RECURSIVE behind(oid) AS ("  # noqa: S608
+        "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        f"WHERE c.relkind IN {_RELATIONS} "
+        "AND (lower(c.relname) = ANY(%s) OR lower(n.nspname || '.' || c.relname) = ANY(%s)) "
+        "UNION SELECT d.oid FROM behind b CROSS JOIN LATERAL ("
+        "SELECT p.refobjid AS oid FROM pg_rewrite w JOIN pg_depend p ON p.objid = w.oid "
+        "AND p.classid = 'pg_rewrite'::regclass AND p.refclassid = 'pg_class'::regclass "
+        "WHERE w.ev_class = b.oid UNION ALL SELECT i.inhrelid FROM pg_inherits i "
+        "WHERE i.inhparent = b.oid) d) "
+        "SELECT n.nspname || '.' || c.relname FROM behind b JOIN pg_class c ON c.oid = b.oid "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace"
+    )
+    lowered = [name.lower() for name in names]
+    engine = _connected(source)
+    try:
+        rows: Any = engine.connection.execute(query, [lowered, lowered])
+        return [str(row[0]) for row in rows]
+    finally:
+        engine.close()

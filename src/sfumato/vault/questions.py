@@ -21,7 +21,7 @@ from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
 from sfumato.types import Integers, Neighbours
 from sfumato.vault.count import AttributeSet, ListedCells, count_marginals, list_cells
-from sfumato.vault.records import read_records
+from sfumato.vault.encode import read_records
 from sfumato.vault.sensitive import Redacted, Sensitive
 from sfumato.vault.sparse import answer
 from sfumato.vault.tables import Table

@@ -4,6 +4,10 @@
 Whatever Spark computes a second time, after a lost executor or without a cache, comes out the same
 as long as the table does: every code and every draw is a function of the values of a row. Nothing
 hangs on the time zone, the ANSI mode or the string escapes that a session is set to.
+
+`open_spark` and `open_dataframe` return a table in its engine; names and types are looked at, rows
+stay where they are. `spark_session` returns the session that runs, the one that is configured, else
+one on this machine.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,24 +28,34 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from sfumato.errors import TableError
-from sfumato.vault.engine import EARLIEST, EXACT_DIGITS, LATEST, Columns, Engine, fresh_name
-from sfumato.vault.sensitive import before_rows
+from sfumato.vault.engine import (
+    EARLIEST,
+    EXACT_DIGITS,
+    LATEST,
+    Columns,
+    Engine,
+    EngineTable,
+    fresh_name,
+    unreadable,
+)
+from sfumato.vault.sensitive import before_rows, sealed
+from sfumato.vault.sources import SparkSource
+from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.scans import CELLS_TOGETHER
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType as SparkType
 
 __all__ = [
     "Spark",
     "java_home",
+    "open_dataframe",
+    "open_spark",
     "spark_session",
 ]
-
-
-_ROWS_AT_ONCE: Final = 2**22
-_MOST_HALVINGS: Final = 64
 
 
 class Spark(Engine):
@@ -80,7 +95,7 @@ class Spark(Engine):
         """As Arrow tables; where there can be very many rows, the counts stay with the executors
         and come in parts."""
         rows = self.session.sql(query).select(*names)
-        parts = 1 if most is None else -(-most // _ROWS_AT_ONCE)
+        parts = 1 if most is None else -(-most // LIMITS.spark_rows)
         if parts == 1:
             yield _columns(rows.toArrow(), names)
             return
@@ -125,6 +140,19 @@ class Spark(Engine):
             f"FROM (SELECT {made} AS key FROM {table}) GROUP BY key"
         )
 
+    def is_stored(self, table: str) -> bool:
+        """Whether a name of the catalogue is a table in files that hold a row for each record.
+
+        Views are queries, and files of text may be told to leave out what they cannot read.
+        """
+        try:
+            rows = self.session.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+        except Exception:  # temporary views and whatever else it cannot describe
+            return False
+        about = {row[0]: row[1] for row in rows}
+        is_table = str(about.get("Type", "")).upper() in ("MANAGED", "EXTERNAL")
+        return is_table and str(about.get("Provider", "")).lower() in _STORED_BY_SPARK
+
     # Expressions.
 
     def column(self, name: str) -> str:
@@ -150,7 +178,7 @@ class Spark(Engine):
     def bin(self, value: str, edges: Sequence[float]) -> str | None:
         """By halving; in an array if there are many bins, else in the text of the query."""
         bins = len(edges) - 1
-        if bins <= _MOST_HALVINGS:
+        if bins <= LIMITS.bins_in_query:
             return self.halved(value, edges)
         inner = f"array({', '.join(map(self.float_literal, edges[1:-1]))})"
         steps = f"array({', '.join(str(2**k) for k in reversed(range(bins.bit_length())))})"
@@ -174,7 +202,7 @@ class Spark(Engine):
         )
 
     def text(self, column: str, kind: dt.DataType) -> str:
-        """As it is; ``tables`` has taken collations away."""
+        """As it is; opening has taken collations away."""
         return column if kind.is_string() else f"CAST({column} AS STRING)"
 
     def moment(self, column: str, kind: dt.DataType) -> str:
@@ -214,14 +242,7 @@ def _columns(rows: pa.Table, names: Sequence[str]) -> Columns:
     return {name: np.asarray(rows[name].to_numpy(), dtype=np.int64) for name in names}
 
 
-# --------------------
-# The session of Spark: the one that runs, the one that is configured, else one on this machine.
-#
-# A cluster's session is made by those who know the cluster (spark-submit, a notebook,
-# SPARK_REMOTE); it is used as it is. A session of our own runs in this process's Java machine,
-# talks to nobody but itself, and logs nothing: what Spark logs of a failing task quotes the value
-# that it failed on.
-
+# The session
 
 # Set by spark-submit, notebooks and clusters: then the session is theirs to configure.
 _CONFIGURED: Final = (
@@ -268,7 +289,13 @@ logger.gateway.level = off
 
 
 def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The active session of Spark; the configured one; else a local one, with these settings."""
+    """The active session of Spark; the configured one; else a local one, with these settings.
+
+    A cluster's session is made by those who know the cluster (spark-submit, a notebook,
+    SPARK_REMOTE); it is used as it is. A session of our own runs in this process's Java machine,
+    talks to nobody but itself, and logs nothing: what Spark logs of a failing task quotes the value
+    that it failed on.
+    """
     if find_spec("pyspark") is None:
         raise TableError("a table of Spark needs pyspark; install sfumato[spark]")
     from pyspark import SparkContext
@@ -287,9 +314,9 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
         )
     with _quiet_java(java_home()) as quiet:
         builder = SparkSession.builder.appName("sfumato").master("local[*]")
-        wanted = {**_OURS, **(settings or {})}
-        wanted[_JAVA] = f"{quiet} {wanted.get(_JAVA, '')}".strip()
-        for key, value in wanted.items():
+        options = {**_OURS, **(settings or {})}
+        options[_JAVA] = f"{quiet} {options.get(_JAVA, '')}".strip()
+        for key, value in options.items():
             builder = builder.config(key, value)
         return before_rows(
             builder.getOrCreate,
@@ -325,11 +352,11 @@ def _homes() -> Iterator[Path]:
 def _version(java: Path) -> int | None:
     """The major version of a Java, None if it does not run."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)  # noqa: S603
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(\d+)', told.stderr)
-    return None if found is None else int(found.group(1))
+    match = re.search(r'version "(\d+)', output.stderr)
+    return None if match is None else int(match.group(1))
 
 
 @contextmanager
@@ -357,3 +384,73 @@ def _quiet_java(home: Path) -> Iterator[str]:
                 del os.environ["JAVA_HOME"]
             else:
                 os.environ["JAVA_HOME"] = before
+
+
+# Tables of Spark: opening looks at names and types
+
+_STORED_BY_SPARK = ("parquet", "orc", "avro", "delta", "iceberg")
+
+
+def open_spark(source: SparkSource, query: str | None) -> EngineTable:
+    """A table of Spark's catalogue or Parquet files; a query finds the files as ``data``."""
+    session = spark_session()
+    message = unreadable(source.public_name, query)
+    if not (source.table or source.path or query):
+        raise TableError(
+            "spark: names no table; write spark:database.table or spark:path/to/*.parquet, or give "
+            "a query"
+        )
+
+    engine = Spark(session)
+
+    def rows() -> DataFrame:
+        if query is None and source.table:
+            return session.table(source.table)
+        if source.path:
+            # Dates before 1582 are read by the calendar that all others use.
+            reader = session.read.option("datetimeRebaseMode", "CORRECTED")
+            files = reader.option("int96RebaseMode", "CORRECTED").parquet(source.path)
+            if query is None:
+                return files
+            held = f"SELECT * FROM {engine.view(files)}"  # noqa: S608 - the name is made here
+            return session.sql(f"WITH data AS ({held}) SELECT * FROM ({query})")  # noqa: S608
+        return session.sql(str(query))
+
+    opened = _opened(engine, sealed(rows, message), message)
+    is_query = query is not None or not (source.path or engine.is_stored(source.table))
+    return replace(opened, may_drop_records=is_query)
+
+
+def open_dataframe(rows: DataFrame) -> EngineTable:
+    """A dataframe of Spark, in its own session; a query, since it is yet to be computed."""
+    return _opened(Spark(rows.sparkSession), rows, "the dataframe of Spark cannot be read")
+
+
+def _opened(engine: Spark, rows: DataFrame, message: str) -> EngineTable:
+    def look() -> EngineTable:
+        types = {}
+        plain = []
+        for field in rows.schema.fields:
+            types[field.name] = _spark_type(field.dataType)
+            collation = getattr(field.dataType, "collation", "UTF8_BINARY")
+            name = engine.column(field.name)
+            plain.append(
+                name if collation == "UTF8_BINARY" else f"{name} COLLATE UTF8_BINARY AS {name}"
+            )
+        return EngineTable(engine, engine.view(rows.selectExpr(*plain)), types)
+
+    return sealed(look, message)
+
+
+def _spark_type(kind: SparkType) -> dt.DataType:
+    """The type of a column, ``unknown`` for what no attribute can be read from."""
+    import ibis.expr.datatypes as dt
+    from ibis.backends.pyspark.datatypes import PySparkType
+    from pyspark.sql.types import TimestampType
+
+    if isinstance(kind, TimestampType):  # an instant, which ibis takes for a time without a zone
+        return dt.Timestamp(timezone="UTC", scale=6)
+    try:
+        return PySparkType.to_ibis(kind)
+    except Exception:  # it matters only if the column is asked for
+        return dt.unknown

@@ -423,7 +423,7 @@ class Discoverer(Redacted):
         Returns:
             Private bytes.
         """
-        kept = {"begun": self._begun, "owed": self._owed, "vector": self._vector.state().decode()}
+        state = {"begun": self._begun, "owed": self._owed, "vector": self._vector.state().decode()}
         return canonical_json(state).encode()
 
     @classmethod

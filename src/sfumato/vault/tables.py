@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open a table: a file, a glob, a table of a database, a dataframe, an ibis table, a query.
+"""`open_table` returns the `Table` behind a file, a glob, an address, a dataframe or a query.
+
+The first step of everything that counts:
 
     open_table("people.parquet")                          open_table("people-*.csv")
     open_table("people.duckdb::visits")                   open_table(dataframe)
@@ -7,7 +9,9 @@
     open_table(SqlSource("people.duckdb", "SELECT ..."))  open_table(CsvSource("a.csv", "lines"))
 
 Opening looks at column names and types only, which are public. What the columns hold is read
-when it is counted, and what does not fit the schema is refused before that (`encode`).
+when it is counted, and what does not fit the schema is refused before that (`encode`). A column in
+memory is converted only when it is asked for. Its type comes from the dtype, never from the values:
+a pandas column of dtype ``object`` has none, so it is read as texts, as CSV is.
 """
 
 from __future__ import annotations
@@ -17,42 +21,41 @@ import hashlib
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
 from sfumato.text import shown
-from sfumato.vault.csv import blocks
-from sfumato.vault.duckdb import DuckDB
-from sfumato.vault.engine import Engine, fresh_name
-from sfumato.vault.files import csv_columns, duckdb_table, locate, parquet_table, query_view
-from sfumato.vault.memory import read_memory, readable
-from sfumato.vault.sensitive import before_rows
-from sfumato.vault.warehouse import (
+from sfumato.vault.csv import blocks, csv_columns
+from sfumato.vault.duckdb import DuckDB, duckdb_table, parquet_table, query_view
+from sfumato.vault.engine import Engine, EngineTable, fresh_name, quoted
+from sfumato.vault.postgres import Postgres, open_postgres
+from sfumato.vault.sensitive import before_rows, sealed
+from sfumato.vault.sources import (
     TABLE_MARK,
     CsvRule,
     CsvSource,
-    Opened,
     PostgresSource,
     SqlSource,
     engine_source,
-    open_dataframe,
-    open_ibis,
-    open_postgres,
-    open_spark,
+    file_source,
 )
+from sfumato.vault.spark import Spark, open_dataframe, open_spark
+from sfumato.vault.vault_limits import LIMITS
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
     import ibis.expr.types as ir
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "Reading",
+    "ColumnReading",
     "Records",
     "Table",
     "column_types",
@@ -63,7 +66,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Reading:
+class ColumnReading:
     """Some columns of a table, to be read in one pass.
 
     ``rows`` is what stands after FROM, with the columns under the names ``places``. With
@@ -127,10 +130,10 @@ class Table:
         engine: Engine,
         types: Mapping[str, dt.DataType],
         untyped: frozenset[str],
-        read: Callable[[Sequence[str]], Reading],
+        read: Callable[[Sequence[str]], ColumnReading],
         *,
         may_drop_records: bool = True,
-        careful: Callable[[Sequence[str]], Reading] | None = None,
+        careful: Callable[[Sequence[str]], ColumnReading] | None = None,
     ) -> None:
         self.name = name
         self.engine = engine
@@ -163,14 +166,14 @@ class Table:
         """Whether there is a slower way to read the table that fails on no value."""
         return self._careful is not None
 
-    def read(self, columns: Sequence[str], *, is_careful: bool = False) -> Reading:
-        """Get ready to read these columns, if asked for in the way that fails on no value."""
+    def read(self, columns: Sequence[str], *, is_careful: bool = False) -> ColumnReading:
+        """How to read these columns; ``is_careful`` chooses the way that fails on no value."""
         if is_careful and self._careful is not None:
             return self._careful(columns)
         return self._read(columns)
 
     def opened_again(self) -> Table:
-        """The same rows in the same engine for another release: with a random key of its own.
+        """The same rows in the same engine for another release, with a random key of its own.
 
         The promise to a privacy unit holds for every key. But which rows a key keeps shows a little
         in every answer that is about them. With a new key the rows of a release are a draw that
@@ -214,7 +217,7 @@ def _opened(source: object) -> Table:
     if isinstance(source, str | os.PathLike):
         return _from_text(source, None)
     if _is_ibis(source):
-        return _in_engine(_ibis_name(source), open_ibis(source, _ibis_name(source)))
+        return _in_engine(_ibis_name(source), _open_ibis(source, _ibis_name(source)))
     if _is_spark(source):
         return _in_engine(public_name(source), open_dataframe(source))
     return _from_memory(source)
@@ -260,8 +263,8 @@ def public_name(source: object) -> str:
     if isinstance(source, CsvSource):
         return public_name(source.source)
     if isinstance(source, str | os.PathLike):
-        if (found := engine_source(_text(source))) is not None:
-            return found.public_name
+        if (in_engine := engine_source(_text(source))) is not None:
+            return in_engine.public_name
         path, mark, table = _text(source).partition(TABLE_MARK)
         return Path(path).name + mark + table
     if _is_ibis(source):
@@ -270,16 +273,16 @@ def public_name(source: object) -> str:
 
 
 def _from_text(source: str | os.PathLike[str], query: str | None) -> Table:
-    found = engine_source(_text(source))
+    in_engine = engine_source(_text(source))
     name = public_name(source if query is None else SqlSource(source, query))
-    if found is None:
+    if in_engine is None:
         return _from_file(name, _text(source), query)
-    if isinstance(found, PostgresSource):
-        return _in_engine(name, open_postgres(found, query))
-    return _in_engine(name, open_spark(found, query))
+    if isinstance(in_engine, PostgresSource):
+        return _in_engine(name, open_postgres(in_engine, query))
+    return _in_engine(name, open_spark(in_engine, query))
 
 
-def _in_engine(name: str, opened: Opened) -> Table:
+def _in_engine(name: str, opened: EngineTable) -> Table:
     table = Table(
         name,
         opened.engine,
@@ -294,28 +297,28 @@ def _in_engine(name: str, opened: Opened) -> Table:
 
 
 def _from_file(name: str, source: str, query: str | None) -> Table:
-    found = locate(source)
-    if found.kind == "csv":
+    files = file_source(source)
+    if files.kind == "csv":
         if query is not None:
             raise TableError(
                 f"{shown(name)}: a CSV file has no types, so no query runs on it; write it as "
                 "Parquet first"
             )
-        return _from_csv(name, found.paths)
+        return _from_csv(name, files.paths)
     engine = _started()
     is_query = query is not None
     try:
         if query is not None:
-            rows = query_view(found, query, engine)
-        elif found.kind == "parquet":
-            rows = parquet_table(found.paths, engine)
+            rows = query_view(files, query, engine)
+        elif files.kind == "parquet":
+            rows = parquet_table(files.paths, engine)
         else:
-            rows, is_query = duckdb_table(found.paths, found.table, engine)
+            rows, is_query = duckdb_table(files.paths, files.table, engine)
     except TableError:
         engine.close()  # an error may be kept for long, and the file with it
         raise
     types = engine.types(rows)
-    is_plain = found.kind == "parquet" and query is None
+    is_plain = files.kind == "parquet" and query is None
     table = Table(
         name,
         engine,
@@ -323,7 +326,7 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
         frozenset(),
         _reader(rows),
         may_drop_records=is_query,
-        careful=_parquet_reader(found.paths, engine, types) if is_plain else None,
+        careful=_parquet_reader(files.paths, engine, types) if is_plain else None,
     )
     weakref.finalize(table, _closed, engine)
     return table
@@ -331,7 +334,7 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
 
 def _from_declared_csv(source: CsvSource) -> Table:
     name = public_name(source)
-    files = None if engine_source(_text(source.source)) else locate(_text(source.source))
+    files = None if engine_source(_text(source.source)) else file_source(_text(source.source))
     if files is None or files.kind != "csv":
         raise TableError(
             f"{shown(name)} is no CSV file, so nothing is to be declared about its lines; leave "
@@ -347,8 +350,8 @@ def _from_csv(name: str, paths: Sequence[str], rule: CsvRule | None = None) -> T
     delimiter, names = csv_columns(paths)
     engine = _started()
 
-    def read(wanted: Sequence[str]) -> Reading:
-        numbers = [names.index(column) for column in dict.fromkeys(wanted)]
+    def read(columns: Sequence[str]) -> ColumnReading:
+        numbers = [names.index(column) for column in dict.fromkeys(columns)]
         nothing = pa.table({f"x{i}": pa.array([], pa.string()) for i in numbers})
         shown = fresh_name()
 
@@ -359,9 +362,9 @@ def _from_csv(name: str, paths: Sequence[str], rule: CsvRule | None = None) -> T
                 yield
             engine.replace(shown, nothing)
 
-        places = [f"x{names.index(column)}" for column in wanted]
+        places = [f"x{names.index(column)}" for column in columns]
         engine.replace(shown, nothing)
-        return Reading(shown, places, steps())
+        return ColumnReading(shown, places, steps())
 
     types = dict.fromkeys(names, ibis.dtype("string"))
     return Table(name, engine, types, frozenset(names), read, may_drop_records=False)
@@ -370,24 +373,24 @@ def _from_csv(name: str, paths: Sequence[str], rule: CsvRule | None = None) -> T
 def _from_memory(source: object) -> Table:
     import pyarrow as pa
 
-    columns = read_memory(source)
+    memory = _read_memory(source)
     engine = _started()
 
-    def read(wanted: Sequence[str]) -> Reading:
-        held = columns.get(list(dict.fromkeys(wanted)))
-        places = [f"x{i}" for i in range(len(wanted))]  # engines take "a" and "A" for one name
-        rows = engine.upload(pa.table([held[name] for name in wanted], names=places))
-        return Reading(rows, places)
+    def read(columns: Sequence[str]) -> ColumnReading:
+        held = memory.get(list(dict.fromkeys(columns)))
+        places = [f"x{i}" for i in range(len(columns))]  # engines take "a" and "A" for one name
+        rows = engine.upload(pa.table([held[name] for name in columns], names=places))
+        return ColumnReading(rows, places)
 
-    known = {kind: _engine_type(engine, kind) for kind in set(columns.types.values())}
-    types = {name: known[kind] for name, kind in columns.types.items()}
+    kinds = {kind: _engine_type(engine, kind) for kind in set(memory.types.values())}
+    types = {name: kinds[kind] for name, kind in memory.types.items()}
     return Table(
         public_name(source),
         engine,
         types,
-        columns.untyped,
+        memory.untyped,
         read,
-        may_drop_records=not columns.is_stored,
+        may_drop_records=not memory.is_stored,
     )
 
 
@@ -407,7 +410,7 @@ def _engine_type(engine: DuckDB, kind: pa.DataType | None) -> dt.DataType:
 
 def _parquet_reader(
     paths: Sequence[str], engine: DuckDB, types: Mapping[str, dt.DataType]
-) -> Callable[[Sequence[str]], Reading]:
+) -> Callable[[Sequence[str]], ColumnReading]:
     """Parquet files by Arrow, block by block: slower than DuckDB, but no value makes it fail.
 
     DuckDB gives up a whole file for one text that is no UTF-8, or one time in milliseconds that
@@ -416,10 +419,10 @@ def _parquet_reader(
     """
     import pyarrow as pa
 
-    def read(wanted: Sequence[str]) -> Reading:
+    def read(columns: Sequence[str]) -> ColumnReading:
         import pyarrow.parquet as pq
 
-        names = list(dict.fromkeys(wanted))
+        names = list(dict.fromkeys(columns))
         places = {name: f"x{i}" for i, name in enumerate(names)}
         shown = fresh_name()
 
@@ -428,8 +431,8 @@ def _parquet_reader(
                 with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
                     yield file
 
-        def block(columns: pa.RecordBatch | pa.Table) -> pa.Table:
-            held = {places[n]: readable(pa.chunked_array(columns.column(n))) for n in names}
+        def block(rows: pa.RecordBatch | pa.Table) -> pa.Table:
+            held = {places[n]: _readable(pa.chunked_array(rows.column(n))) for n in names}
             return pa.table(held)
 
         schema = next(files()).schema_arrow
@@ -441,18 +444,18 @@ def _parquet_reader(
         def steps() -> Iterator[None]:
             yield  # the table has its columns even when it has no rows
             for file in files():
-                for batch in file.iter_batches(2**18, columns=names):
+                for batch in file.iter_batches(LIMITS.parquet_rows, columns=names):
                     engine.replace(shown, block(batch))
                     yield
             engine.replace(shown, nothing)
 
-        return Reading(shown, [places[n] for n in wanted], steps())
+        return ColumnReading(shown, [places[n] for n in columns], steps())
 
     return read
 
 
-def _reader(rows: str) -> Callable[[Sequence[str]], Reading]:
-    return lambda wanted: Reading(rows, wanted)
+def _reader(rows: str) -> Callable[[Sequence[str]], ColumnReading]:
+    return lambda columns: ColumnReading(rows, columns)
 
 
 def _checked(query: str) -> str:
@@ -516,3 +519,240 @@ def _ibis_name(source: ir.Table) -> str:
         return str(source.get_name())
     except Exception:  # an expression that is no table of its engine has none
         return "ibis table"
+
+
+# Tables of ibis
+
+
+def _open_ibis(source: ir.Table, name: str) -> EngineTable:
+    """An ibis table, counted by the engine that it lives in."""
+    backend: Any = sealed(source.get_backend, f"the ibis table {name!r} has no engine behind it")
+    if backend.name not in ("duckdb", "postgres", "pyspark"):
+        raise TableError(
+            f"this table lives in {backend.name}; counting runs on DuckDB, PostgreSQL and Spark: "
+            "export the table to Parquet, or give a dataframe"
+        )
+    unrun = f"the ibis table {name!r} cannot be run by its engine"
+    # Asking for no rows makes ibis hand its tables in memory, if any, to the engine.
+    sealed(source.limit(0).execute, unrun)
+    query = str(sealed(lambda: backend.compile(source), unrun))
+    is_query = not _is_stored_in_ibis(source, backend)
+    if backend.name == "pyspark":
+        opened = sealed(lambda: open_dataframe(backend._session.sql(query)), unrun)
+        return replace(opened, may_drop_records=is_query)
+    types = dict(source.schema())
+    if backend.name == "postgres":
+        return EngineTable(Postgres(backend.con, is_ours=False), f"({query})", types, is_query)
+    return EngineTable(DuckDB(backend), f"({query})", types, is_query)
+
+
+def _is_stored_in_ibis(source: ir.Table, backend: Any) -> bool:
+    """Whether an ibis table is a stored table of its engine as it is, or a table in memory."""
+    import ibis.expr.operations as ops
+
+    table = source.op()
+    if isinstance(table, ops.InMemoryTable):
+        return True
+    if not isinstance(table, ops.DatabaseTable):
+        return False
+    catalogue, schema = table.namespace.catalog, table.namespace.database
+    try:
+        if backend.name == "duckdb":
+            return DuckDB(backend).is_stored(catalogue, schema, table.name)
+        parts = [part for part in (schema, table.name) if part]
+        if backend.name == "postgres":
+            relation = ".".join(map(quoted, parts))
+            return Postgres(backend.con, is_ours=False).is_stored(relation)
+        return Spark(backend._session).is_stored(".".join(f"`{part}`" for part in parts))
+    except Exception:  # what cannot be looked up may be anything
+        return False
+
+
+# Tables in memory
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryColumns:
+    """The columns of a table in memory: their types, and how to get some of them.
+
+    ``is_stored``: the rows are in memory. A lazy frame or a stream is still to be computed, by a
+    filter perhaps, which then is a part of the source.
+    """
+
+    types: Mapping[str, pa.DataType | None]
+    untyped: frozenset[str]
+    get: Callable[[Sequence[str]], pa.Table]
+    is_stored: bool = True
+
+
+def _read_memory(source: object) -> MemoryColumns:
+    """The columns of a dataframe or Arrow table."""
+    module = type(source).__module__.partition(".")[0]
+    if module == "pandas" and type(source).__name__ == "DataFrame":
+        return _pandas(source)  # type: ignore[arg-type]
+    return replace(_arrow(_as_arrow(source, module)), is_stored=_holds_rows(source, module))
+
+
+def _holds_rows(source: object, module: str) -> bool:
+    """Whether a table is known to hold its rows; what is not known may compute them."""
+    import pyarrow as pa
+
+    if module == "polars":
+        return type(source).__name__ == "DataFrame"
+    if isinstance(source, pa.Table | pa.RecordBatch):
+        return True
+    return not hasattr(source, "__arrow_c_stream__") and not isinstance(
+        source, pa.RecordBatchReader
+    )
+
+
+def _as_arrow(source: object, module: str) -> pa.Table:
+    import pyarrow as pa
+
+    message = (
+        f"a {type(source).__module__}.{type(source).__qualname__} is not a table; give a path, a "
+        "pandas, polars or pyarrow table, an ibis table, or anything with __arrow_c_stream__"
+    )
+    if isinstance(source, pa.Table):
+        return source
+    if isinstance(source, pa.RecordBatch):
+        return pa.Table.from_batches([source])
+    if isinstance(source, pa.RecordBatchReader):
+        return sealed(source.read_all, "the stream of record batches cannot be read")
+    if module == "polars" and type(source).__name__ in ("DataFrame", "LazyFrame"):
+        return sealed(lambda: _from_polars(source), message)
+    if hasattr(source, "__arrow_c_stream__"):
+        return sealed(lambda: pa.table(source), message)
+
+    import narwhals as nw
+
+    frame = sealed(lambda: nw.from_native(source, eager_only=True), message)
+    return sealed(frame.to_arrow, message)
+
+
+def _from_polars(source: pl.DataFrame | pl.LazyFrame) -> pa.Table:
+    return (source if hasattr(source, "to_arrow") else source.collect()).to_arrow()
+
+
+def _arrow(table: pa.Table) -> MemoryColumns:
+    import pyarrow as pa
+
+    names = table.column_names
+    _check_unique(names)
+    untyped = frozenset(f.name for f in table.schema if pa.types.is_null(f.type))
+
+    def get(columns: Sequence[str]) -> pa.Table:
+        return pa.table({name: _plain(table[name]) for name in columns})
+
+    return MemoryColumns(_types(names, get=lambda name: table.slice(0, 0)[name]), untyped, get)
+
+
+def _pandas(frame: pd.DataFrame) -> MemoryColumns:
+    import pyarrow as pa
+
+    names = [str(name) for name in frame.columns]
+    _check_unique(names)
+    place = {name: i for i, name in enumerate(names)}
+    kinds = zip(names, map(str, frame.dtypes), strict=True)
+    untyped = frozenset(name for name, kind in kinds if kind == "object")
+
+    def column(name: str, rows: int | None = None) -> pa.ChunkedArray:
+        series = frame.iloc[:rows, place[name]]
+        if name in untyped or getattr(series.dtype, "storage", "") == "python":
+            gone = series.isna().tolist()
+            texts = [
+                None if g else _value_text(v) for v, g in zip(series.tolist(), gone, strict=True)
+            ]
+            return pa.chunked_array([pa.array(texts, pa.string())])
+        array = pa.array(series, from_pandas=True)
+        return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+    def get(columns: Sequence[str]) -> pa.Table:
+        return pa.table({name: _plain(column(name)) for name in columns})
+
+    return MemoryColumns(_types(names, get=lambda name: column(name, 0)), untyped, get)
+
+
+def _value_text(value: object) -> str | None:
+    """A value as text; null if it has none in UTF-8: one record must not make all unreadable.
+
+    Halves of surrogate pairs have no UTF-8, and Python writes no integer of over 4300 digits.
+    """
+    try:
+        text = str(value)
+        text.encode()
+    except Exception:  # whatever it says may hold the value
+        return None
+    return text
+
+
+def _types(
+    names: Sequence[str], get: Callable[[str], pa.ChunkedArray]
+) -> Mapping[str, pa.DataType | None]:
+    """The type of each column, from its first zero rows; None if Arrow has no such type."""
+    types: dict[str, pa.DataType | None] = {}
+    for name in names:
+        try:
+            types[name] = _plain(get(name)).type
+        except Exception:  # whatever it is, it matters only if the column is asked for
+            types[name] = None
+    return types
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same values in a type that every engine reads."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if pa.types.is_dictionary(kind):
+        return _plain(column.cast(kind.value_type))
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
+    if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms"):
+        return _microseconds(column)
+    if hasattr(pa.types, "is_string_view") and pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    return column
+
+
+def _readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same values in a type that every engine reads; null where a text is no UTF-8."""
+    import pyarrow as pa
+
+    plain = _plain(column)
+    if not (pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type)):
+        return plain
+    try:
+        plain.validate(full=True)
+    except pa.ArrowInvalid:
+        whole = pa.large_binary() if pa.types.is_large_string(plain.type) else pa.binary()
+        texts = [_decoded(value) for value in plain.cast(whole).to_pylist()]
+        return pa.chunked_array([pa.array(texts, plain.type)])
+    return plain
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:  # which would quote the value
+        return None
+
+
+def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times of a coarser unit, with those that microseconds cannot hold at the nearest they can."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    furthest = (2**63 - 2) // (10**6 if column.type.unit == "s" else 10**3)
+    options = pc.ElementWiseAggregateOptions(skip_nulls=False)
+    count = pc.min_element_wise(column.cast(pa.int64()), furthest, options=options)
+    count = pc.max_element_wise(count, -furthest, options=options)
+    return count.cast(column.type).cast(pa.timestamp("us", column.type.tz))
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+    if twice is not None:
+        raise TableError(f"the table names the column {shown(twice)} twice; rename one")

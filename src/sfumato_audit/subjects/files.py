@@ -21,8 +21,8 @@ from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.cost import Cost
 from sfumato.types import Neighbours
 from sfumato.vault.measure import count
+from sfumato.vault.sources import CsvRule, CsvSource
 from sfumato.vault.tables import open_table
-from sfumato.vault.warehouse import CsvRule, CsvSource
 from sfumato.workload.build import marginals
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject

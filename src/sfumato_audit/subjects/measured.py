@@ -42,7 +42,7 @@ DOORS = frozenset(
     for name in (
         "tables.open_table",
         "encode.check_columns",
-        "records.read_records",
+        "encode.read_records",
         "measure.measure",
         "measure.add_noise",
         "noise.draw",

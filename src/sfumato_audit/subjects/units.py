@@ -32,8 +32,8 @@ from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, integers_below
 from sfumato.strategy.base import Block
 from sfumato.types import Array, Neighbours
+from sfumato.vault.encode import read_records
 from sfumato.vault.measure import Exact, count
-from sfumato.vault.records import read_records
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import marginals
 from sfumato_audit.bounds import Claim

@@ -47,7 +47,7 @@ from sfumato.privacy.budget import Budget
 from sfumato.text import did_you_mean, listing
 from sfumato.toml import KeyPath, TomlFile, read_toml, validated
 from sfumato.types import Neighbours
-from sfumato.vault.warehouse import CsvSource, SqlSource
+from sfumato.vault.sources import CsvSource, SqlSource
 from sfumato_web.server.server_limits import LimitsTable
 from sfumato_web.server.tokens import HASH
 

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-import sfumato.vault.records
+import sfumato.vault.encode
 from sfumato.cli.main import main
 from sfumato.domain.attributes import Category, Integer
 from sfumato.errors import TableError
 from sfumato.vault.identity import data_identity, shares_data
+from sfumato.vault.sources import SqlSource
 from sfumato.vault.tables import open_table
-from sfumato.vault.warehouse import SqlSource
 from tests.shared.engine_tables import in_postgres
 
 ROWS = pa.table({"sex": ["f", "m"], "age": [30, 40]})
@@ -228,7 +228,7 @@ def test_the_guarded_table_is_not_taken_for_public_records(public, monkeypatch):
     plan = sf.plan(sf.marginals(DOMAIN, 1), sf.Budget(epsilon=1))
     guarded = [Path("people.parquet").absolute(), open_table("people.parquet")]
     guarded.append(SqlSource("people.parquet", "SELECT sex, age FROM data"))
-    monkeypatch.setattr(sfumato.vault.records, "_kept", None)  # nothing is read
+    monkeypatch.setattr(sfumato.vault.encode, "_encode", None)  # nothing is read
     for table in guarded:
         with pytest.raises(TableError, match="public names the guarded table itself"):
             plan.release(table, public=public)

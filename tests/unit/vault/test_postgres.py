@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
 from sfumato.vault import postgres as postgres_module
 from sfumato.vault.count import count_marginals
+from sfumato.vault.encode import read_records
 from sfumato.vault.postgres import Postgres
-from sfumato.vault.records import read_records
+from sfumato.vault.sources import SqlSource
 from sfumato.vault.tables import Table, column_types, open_table, public_name
-from sfumato.vault.warehouse import SqlSource
 from tests.shared.engine_tables import in_postgres
 
 psycopg = pytest.importorskip("psycopg")
@@ -210,12 +211,12 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(source):
 
 
 def test_a_missing_driver_is_named(monkeypatch):
-    monkeypatch.setattr("sfumato.vault.warehouse.find_spec", lambda _: None)
+    monkeypatch.setattr("sfumato.vault.postgres.find_spec", lambda _: None)
     assert "install sfumato[postgres]" in refusal("postgres://me@host/db::t")
 
 
 def test_great_results_come_in_parts(postgres, monkeypatch):
-    monkeypatch.setattr(postgres_module, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(postgres_module, "LIMITS", replace(postgres_module.LIMITS, postgres_rows=7))
     engine = Postgres(psycopg.connect(postgres, autocommit=True), is_ours=True)
     query = "SELECT n, n * n - 3 AS m FROM generate_series(CAST(1 AS BIGINT), 100000) AS n"
     parts = list(engine.batches(query, ["n", "m"]))

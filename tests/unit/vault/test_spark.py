@@ -13,7 +13,7 @@ import pytest
 
 from sfumato.errors import TableError
 from sfumato.vault import spark as sessions
-from sfumato.vault.warehouse import PostgresSource, SparkSource, engine_source, placed
+from sfumato.vault.sources import PostgresSource, SparkSource, engine_source, placed
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fakes are shell scripts")
 

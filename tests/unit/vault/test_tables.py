@@ -23,8 +23,8 @@ from sfumato.errors import TableError
 from sfumato.vault.count import count_marginals
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.encode import check_columns
+from sfumato.vault.sources import CsvSource, PostgresSource, SqlSource, engine_source
 from sfumato.vault.tables import column_types, open_table, public_name
-from sfumato.vault.warehouse import CsvSource, PostgresSource, SqlSource, engine_source
 from tests.shared.vault_reference import SOURCES, make_source
 
 PEOPLE = pa.table({"age": [30, 41, 30, None], "sex": ["F", "M", "M", None]})

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.vault import records
+from sfumato.vault import encode
+from sfumato.vault.sources import SqlSource
 from sfumato.vault.tables import Table, open_table
-from sfumato.vault.warehouse import SqlSource
 
 DOMAIN = sf.Domain({"age": 4, "sex": 2})
 UNIT = sf.PrivacyUnit("person", 1)
@@ -30,13 +30,13 @@ BUDGET = sf.Budget(epsilon=1, delta=1e-6)
 def keys(monkeypatch) -> list[str]:
     """The key of every reading of a table, in order."""
     found: list[str] = []
-    made = records._secret_table
+    made = encode._secret_table
 
     def watched(table: Table) -> object:
         found.append(str(table.secret))
         return made(table)
 
-    monkeypatch.setattr(records, "_secret_table", watched)
+    monkeypatch.setattr(encode, "_secret_table", watched)
     return found
 
 
@@ -83,7 +83,7 @@ def test_two_releases_keep_other_rows_of_a_person():
     found = []
     for _ in range(6):
         again = open_table(table)
-        kept = records.read_records(again, DOMAIN, ["age"], UNIT)
+        kept = encode.read_records(again, DOMAIN, ["age"], UNIT)
         query = f"SELECT c0 AS age, COUNT(*) AS n FROM {kept.name} GROUP BY 1 ORDER BY 1"
         found.append(tuple(kept.engine.fetch(query, ["n"])["n"].tolist()))
         assert sum(found[-1]) == 100
@@ -92,7 +92,7 @@ def test_two_releases_keep_other_rows_of_a_person():
 
 def test_without_units_an_opened_table_is_read_once():
     table = open_table(PEOPLE)
-    one, two = (records.read_records(open_table(table), DOMAIN, ["age"]) for _ in range(2))
+    one, two = (encode.read_records(open_table(table), DOMAIN, ["age"]) for _ in range(2))
     assert one is two
 
 

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a text or a declaration of the curator names: files, a database of a server, Spark, a query.
+
+`engine_source` and `file_source` return what a text names; `SqlSource` and `CsvSource` are what a
+curator says besides. Addresses and paths are public: they stand in specs, ledgers and messages.
+Nothing is opened here but the folders that a pattern names.
+
+    postgres://user@host/database::schema.table     spark:database.table     spark:path/*.parquet
+    people.parquet     people-*.csv     people.duckdb::visits
+
+Passwords are refused in an address; PostgreSQL's own ways to give one (PGPASSFILE, ~/.pgpass,
+PGPASSWORD) are not looked at here.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from sfumato.errors import TableError
+from sfumato.text import either, shown
+
+__all__ = [
+    "CSV_RULES",
+    "TABLE_MARK",
+    "CsvRule",
+    "CsvSource",
+    "FileSource",
+    "PostgresSource",
+    "SparkSource",
+    "SqlSource",
+    "check_column_names",
+    "engine_source",
+    "file_source",
+    "placed",
+]
+
+
+CsvRule = Literal["lines", "rfc4180"]
+CSV_RULES: Final[tuple[CsvRule, ...]] = ("lines", "rfc4180")
+
+TABLE_MARK = "::"
+
+_POSTGRES = ("postgres://", "postgresql://")
+_SPARK = "spark:"
+_NAME = re.compile(r"[^./:*?\[\]{}]+(\.[^./:*?\[\]{}]+){0,2}")
+
+_CSV = (".csv", ".tsv")
+_PARQUET = (".parquet", ".pq")
+_DUCKDB = (".duckdb", ".ddb")
+_ENDINGS = "CSV (.csv, .tsv, also with .gz), Parquet (.parquet, .pq) or DuckDB (.duckdb, .ddb)"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSource:
+    """What a SELECT of the curator's own gives, in place of a table.
+
+    Privacy: none of its own; each row that it gives must come from one row (with a privacy unit:
+    carry the unit of all rows that it comes from). Joins and aggregates can break that
+    (docs/engines.md), and nothing checks it.
+
+    Args:
+        source: A database (without a table), ``"spark:"``, or Parquet files, which the text calls
+            ``data``.
+        sql: The SELECT; it is trusted and runs as it stands.
+
+    Raises:
+        TableError: The source or the text is none.
+
+    >>> SqlSource("visits.parquet", "SELECT * FROM data WHERE year = 2024").source
+    'visits.parquet'
+    """
+
+    source: str | os.PathLike[str]
+    sql: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str | os.PathLike) or not isinstance(self.sql, str):
+            raise TableError(
+                "SqlSource takes a database or files and a SELECT, both as texts, got "
+                f"{shown(self.source)} and {shown(self.sql)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSource:
+    """CSV files, with the curator's word on what a record of theirs is.
+
+    A file in which both rules give the same records needs none of them: its path is enough.
+
+    Args:
+        source: A path or a glob of CSV files.
+        records: ``"lines"`` if no text holds a line end: every line after the first is a record,
+            whatever quotes are in it. ``"rfc4180"`` if the writer put texts with delimiters,
+            quotes or line ends in quotes, and doubled the quotes inside.
+
+    Raises:
+        TableError: ``source`` is no path, or ``records`` is neither.
+
+    Privacy: none of its own; the guarantee is for people whose records are as declared
+    (docs/proofs/csv.md), and a file that is visibly not is refused.
+
+    >>> CsvSource("people.csv", "rfc4180").records
+    'rfc4180'
+    """
+
+    source: str | os.PathLike[str]
+    records: CsvRule
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str | os.PathLike):
+            raise TableError(
+                f"CsvSource takes the path of CSV files, got {type(self.source).__name__}; a "
+                "dataframe is given as it is"
+            )
+        if self.records not in CSV_RULES:
+            raise TableError(
+                f"the records of a CSV file are {either(CSV_RULES)}, got {shown(self.records)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSource:
+    """A database on a server, and a table of it unless a query says what to read."""
+
+    address: str
+    database: str
+    table: str
+
+    @property
+    def public_name(self) -> str:
+        """Without the server and the user."""
+        table = f"{TABLE_MARK}{self.table}" if self.table else ""
+        return f"postgres:{self.database}{table}"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSource:
+    """A table of Spark's catalogue, or Parquet files; neither if a query says what to read."""
+
+    table: str
+    path: str
+
+    @property
+    def public_name(self) -> str:
+        """Without directories."""
+        return _SPARK + (self.table or Path(self.path.rstrip("/")).name)
+
+
+def engine_source(source: str) -> PostgresSource | SparkSource | None:
+    """What a source that names an engine stands for; None for files.
+
+    >>> engine_source("spark:sales.visits")
+    SparkSource(table='sales.visits', path='')
+    >>> engine_source("people.parquet") is None
+    True
+    """
+    if source.startswith(_POSTGRES):
+        return _postgres(source)
+    if source.startswith(_SPARK):
+        return _spark(source.removeprefix(_SPARK))
+    return None
+
+
+def placed(source: str, folder: Path) -> str:
+    """The source with its relative path, if it is one, beginning at a folder."""
+    if not source.startswith(_SPARK):
+        return source if "://" in source else str(folder / source)
+    path = _spark(source.removeprefix(_SPARK)).path
+    return source if not path or "://" in path else _SPARK + str(folder / path)
+
+
+def _postgres(source: str) -> PostgresSource:
+    address, mark, table = source.rpartition(TABLE_MARK)
+    if not mark or "]" in table or "/" in table:  # a host such as [::1]
+        address, table = source, ""
+    try:
+        parts = urlsplit(address)
+        has_password = parts.password is not None
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    except ValueError:
+        raise TableError(
+            "the address of the PostgreSQL server cannot be read; it looks like "
+            "postgres://user@host/database::schema.table"
+        ) from None
+    if has_password or "password" in options:
+        raise TableError(
+            "the address of the PostgreSQL server holds a password; take it out, because addresses "
+            "are written into ledgers and reports, and give it in a file named by PGPASSFILE (or "
+            "~/.pgpass), or in the environment as PGPASSWORD"
+        )
+    database = parts.path.strip("/") or options.get("dbname", "")
+    if not database or "/" in database:
+        raise TableError(
+            f"{shown(source)} names no database; write postgres://user@host/database::schema.table"
+        )
+    return PostgresSource(address, database, table)
+
+
+def _spark(rest: str) -> SparkSource:
+    if rest and (Path(rest).suffix.lower() in (".parquet", ".pq") or not _NAME.fullmatch(rest)):
+        return SparkSource("", rest)
+    return SparkSource(rest, "")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """The files behind a path or a glob, all of one kind, and the table named after ``::``."""
+
+    kind: Literal["csv", "parquet", "duckdb"]
+    paths: Sequence[str]
+    table: str
+
+
+def file_source(source: str) -> FileSource:
+    """The files that a path or a glob names, and the table in them."""
+    if "://" in source:
+        raise TableError(
+            f"{shown(source)} is an address of a kind that is not known; a table is read from a "
+            f"file: {_ENDINGS}, from postgres://user@host/database::schema.table, from "
+            "spark:database.table, or from a dataframe in memory"
+        )
+    name, _, table = source.partition(TABLE_MARK)
+    paths = _paths(name)
+    kinds = {_kind(path) for path in paths}
+    if len(kinds) > 1:
+        raise TableError(f"{shown(source)} matches files of different kinds; name one kind")
+    kind = kinds.pop()
+    if table and kind != "duckdb":
+        raise TableError(
+            f"{shown(source)}: {TABLE_MARK} names a table of a DuckDB file; a {kind} file holds "
+            "only one"
+        )
+    return FileSource(kind, paths, table)
+
+
+def _paths(name: str) -> list[str]:
+    """The files that a path or a glob names, sorted."""
+    path = Path(name)
+    if path.is_dir():
+        raise TableError(
+            f"{shown(name)} is a directory; name the files in it, such as "
+            f"{shown(str(path / '*.parquet'))}"
+        )
+    if path.is_file():
+        return [name]
+    if not glob.has_magic(name):
+        raise TableError(
+            f"no such file: {shown(name, 500)}; check the path, relative ones start at the current "
+            "directory"
+        )
+    # Path.glob takes no absolute patterns.
+    matches = glob.glob(name, recursive=True)  # noqa: PTH207
+    files = sorted(match for match in matches if Path(match).is_file())
+    if not files:
+        raise TableError(f"no file matches {shown(name)}; check the pattern and the directory")
+    return files
+
+
+def _kind(path: str) -> Literal["csv", "parquet", "duckdb"]:
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes[-1:] == [".gz"] and suffixes[-2:-1] and suffixes[-2] in _CSV:
+        return "csv"
+    last = suffixes[-1] if suffixes else ""
+    if last in _CSV:
+        return "csv"
+    if last in _PARQUET:
+        return "parquet"
+    if last in _DUCKDB:
+        return "duckdb"
+    raise TableError(
+        f"{shown(Path(path).name)} has no known ending; a table is read from {_ENDINGS}"
+    )
+
+
+def check_column_names(names: Sequence[str], path: str) -> None:
+    """Refuse a file that names a column twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise TableError(
+                f"{shown(path)} names the column {shown(name)} twice (capitals do not count); "
+                "rename one"
+            )
+        seen.add(name.lower())
