@@ -237,7 +237,7 @@ def test_adaptive_releases_pay_for_the_number_of_records(method, tmp_path):
     release = plan.release(queried(rows, tmp_path))
     assert release.rows is None
     assert release.provenance["public_rows"] is None
-    assert release.estimate.total != 7919
+    assert release.estimates.estimate.total != 7919
     assert plan.release(stored(rows, tmp_path)).rows == 7919
 
 

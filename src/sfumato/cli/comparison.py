@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sfumato.run.linear import Plan
     from sfumato.study.local_model import RandomizedResponse
     from sfumato.study.projection_forecast import ProjectionForecast
-    from sfumato.study.simulated import MadeUp, Measured
+    from sfumato.study.simulated import MadeUp, MeasuredError
     from sfumato.study.widths import Hull, ProjectedNoise
     from sfumato.types import Progress
     from sfumato.workload.workload import Workload
@@ -266,7 +266,7 @@ def _error(plan: Plan, _: float = 0.0) -> float:
     return plan.rmse if plan.workload.has_one_weight else plan.weighted_rmse
 
 
-def _drawn(plan: Plan, label: str = "") -> Measured | None:
+def _drawn(plan: Plan, label: str = "") -> MeasuredError | None:
     return simulated_noise(plan, label, by_weight=not plan.workload.has_one_weight)
 
 
@@ -275,7 +275,9 @@ def _drawn_error(plan: Plan, epsilon: float) -> float | None:
     return None if drawn is None else drawn.rmse
 
 
-def simulated_noise(plan: Plan, label: str = "", *, by_weight: bool = False) -> Measured | None:
+def simulated_noise(
+    plan: Plan, label: str = "", *, by_weight: bool = False
+) -> MeasuredError | None:
     """The error of noise drawn for a plan and taken through its reconstruction.
 
     Public draws that protect nothing, the same on every call; no table is read. What is forecast is
@@ -538,7 +540,7 @@ class _Ways:
             if error is not None:
                 yield Mark(name, at, error.rmse / n, True)
 
-    def _errors(self, n: int) -> dict[str, Measured | None]:
+    def _errors(self, n: int) -> dict[str, MeasuredError | None]:
         from sfumato.study.simulated import (
             measure_forecast,
             measure_projected,
@@ -551,7 +553,7 @@ class _Ways:
             return {name: simulated_noise(plan, f"records {n}") for name, plan in plans.items()}
         runs = max(LIMITS.measured_runs_minimum, LIMITS.measured_answers // self.forecast.queries)
         runs = min(LIMITS.measured_runs_maximum, runs)
-        out: dict[str, Measured | None] = {
+        out: dict[str, MeasuredError | None] = {
             name: measure_forecast(plan.forecast, made_up, n, runs) for name, plan in plans.items()
         }
         out[PROJECTION] = measure_projection(self.forecast, made_up, n, runs)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error bounds of the lecture notes, as formulas: before any strategy is built.
+"""The error bounds of the lecture notes, as formulas: Laplace and Gaussian noise, noisy tables.
 
-All are for normalised answers (fractions of n records) to k counting queries, with probability
-``1 - beta`` for all queries at once unless said otherwise. They are what ``compare`` draws beside
-the exact forecasts.
+Each function returns an error, or the number of rows that reaches one. All are for normalised
+answers (fractions of n records) to k counting queries, with probability ``1 - beta`` for all
+queries at once unless said otherwise. They are what ``compare`` draws beside the exact forecasts.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimal factorization of a given matrix, with its certificate: for study and comparison.
+"""`factorize` returns the optimal factorization of a matrix, with its certificate.
 
 ``F = R M`` with ``||R||_F ||M||_{1->2} / sqrt(k)`` (root mean square error at unit noise) or
-``||R||_{2->inf} ||M||_{1->2}`` (largest error) within the certificate of the least value: gamma(F)
-and gamma_2(F), Definition 2.2 in the lecture notes of Smith and Ullman on factorization. Equal
-columns are merged first, which loses nothing, and equal rows become weights. Releases do not use
-floats like these; see ``factorization.py`` and ``factorize.py``.
+``||R||_{2->inf} ||M||_{1->2}`` (maximum error) within the certificate of the minimum: gamma(F) and
+gamma_2(F), Definition 2.2 in the lecture notes of Smith and Ullman on factorization. Equal columns
+are merged first, which loses nothing, and equal rows become weights. For study and comparison:
+releases measure on a grid, by the strategies of `strategy`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.solve.nuclear import best_root
+from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array, Integers, Objective, SearchProgress
 from sfumato.workload.workload import Workload, spread
 
@@ -30,12 +31,6 @@ __all__ = [
     "MatrixFactorization",
     "factorize",
 ]
-
-
-LARGEST = 2**26  # entries of a matrix that is held
-GREATEST = 1e60  # coefficient: squares of squares stay within floats
-OFF = 1e-8  # of its greatest coefficient: what may be missing from a query in R M
-APPROXIMATE_TOLERANCE = 1e-3  # what the search for biased strategies is made for
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,13 +156,12 @@ def factorize(
             raise PlanError("alpha, noise and offset are for the plain root mean square error")
         return _approximate(_dense(queries), alpha, noise, offset, tolerance, progress)
     matrix = _dense(queries)
-    asked = _weights(queries, weights, len(matrix))
+    query_weights = _weights(queries, weights, len(matrix))
     columns, where = np.unique(matrix, axis=1, return_inverse=True)
     counted = np.abs(columns).max(axis=0) > 0  # a column of zeros needs no measuring
-    kept = columns[:, counted]
-    rows, number = np.unique(kept, axis=0, return_inverse=True)
+    rows, number = np.unique(columns[:, counted], axis=0, return_inverse=True)
     number = number.reshape(-1).astype(np.int64)
-    matters = _summed(asked, number, len(rows), objective)
+    matters = _summed(query_weights, number, len(rows), objective)
     used = (np.abs(rows).max(axis=1) > 0) & (matters > 0)
     if not used.any():
         raise WorkloadError("no query that is not zero has a weight above 0")
@@ -176,13 +170,13 @@ def factorize(
     r = _read_off(rows, measured)[number]
     wide = np.zeros((len(measured), len(counted)))
     wide[:, counted] = measured
-    scale = 1.0 if objective == "max" else float((asked**2).sum())
+    scale = 1.0 if objective == "max" else float((query_weights**2).sum())
     return MatrixFactorization(
         r,
         np.ascontiguousarray(wide[:, where.reshape(-1)]),
         sqrt(root.lower / scale),
         objective,
-        None if bool((asked == 1).all()) else asked,
+        None if bool((query_weights == 1).all()) else query_weights,
     )
 
 
@@ -194,12 +188,12 @@ def _approximate(
     tolerance: float,
     progress: SearchProgress | None,
 ) -> ApproximateFactorization:
-    """Bias within ``alpha``, or traded against noise."""
+    """A factorization with a bias within ``alpha``, or traded against noise."""
     from sfumato.strategy.biased import bounded_bias, least_worst_case
 
     if (alpha is None) == (noise is None):
         raise PlanError("give either alpha, a bound on the bias, or noise; offset goes with noise")
-    coarse = max(tolerance, APPROXIMATE_TOLERANCE)
+    coarse = max(tolerance, LIMITS.approximate_tolerance)
     if noise is not None:
         return least_worst_case(matrix, noise, offset, coarse, progress)
     if offset is not None or alpha is None:
@@ -207,13 +201,13 @@ def _approximate(
     return bounded_bias(matrix, alpha, coarse, progress)
 
 
-def _summed(asked: Array, number: Integers, count: int, objective: str) -> Array:
-    """The weight of every distinct query: squares add up, or the greatest counts."""
+def _summed(weights: Array, number: Integers, count: int, objective: str) -> Array:
+    """The weight of every distinct query: squares add up, or the maximum counts."""
     if objective == "max":
         out = np.zeros(count)
-        np.maximum.at(out, number, asked)
+        np.maximum.at(out, number, weights)
         return out
-    return np.sqrt(np.bincount(number, weights=asked**2, minlength=count))
+    return np.sqrt(np.bincount(number, weights=weights**2, minlength=count))
 
 
 def _read_off(rows: Array, measured: Array) -> Array:
@@ -221,15 +215,15 @@ def _read_off(rows: Array, measured: Array) -> Array:
     from scipy.linalg import solve_triangular
 
     basis, triangle = np.linalg.qr(measured.T)
-    found = solve_triangular(triangle, (rows @ basis).T).T
+    r = solve_triangular(triangle, (rows @ basis).T).T
     sizes = np.abs(rows).max(axis=1)
-    off = float((np.abs(found @ measured - rows).max(axis=1) / np.where(sizes > 0, sizes, 1)).max())
-    if off > OFF:
+    off = float((np.abs(r @ measured - rows).max(axis=1) / np.where(sizes > 0, sizes, 1)).max())
+    if off > LIMITS.reconstruction_error:
         raise PlanError(
             f"R M differs from F by {off:.1e} of a query: one of weight 0 does not follow from the "
             "others, or queries differ too little; change the weights or scale the queries"
         )
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(r, dtype=np.float64)
 
 
 def _weights(queries: object, weights: object, count: int) -> Array:
@@ -237,24 +231,24 @@ def _weights(queries: object, weights: object, count: int) -> Array:
         if isinstance(queries, Workload):
             return np.concatenate([np.full(t.rows, t.weight) for t in queries.terms])
         return np.ones(count)
-    given = np.asarray(weights)
-    if given.dtype.kind not in "biuf" or given.shape != (count,):
+    array = np.asarray(weights)
+    if array.dtype.kind not in "biuf" or array.shape != (count,):
         raise WorkloadError(
-            f"weights need a number for each of the {count:,} queries, got shape {given.shape} of "
-            f"{given.dtype}"
+            f"weights need a number for each of the {count:,} queries, got shape {array.shape} of "
+            f"{array.dtype}"
         )
-    asked = given.astype(np.float64)
-    if not (np.isfinite(asked).all() and (asked >= 0).all() and asked.any()):
+    numbers = array.astype(np.float64)
+    if not (np.isfinite(numbers).all() and (numbers >= 0).all() and numbers.any()):
         raise WorkloadError("weights must be finite numbers, none below 0 and not all of them 0")
-    return asked
+    return numbers
 
 
 def _check(rows: int, cells: int) -> None:
-    if rows * cells > LARGEST:
+    if rows * cells > LIMITS.matrix_entries:
         raise TooLarge(
             f"a matrix of {rows:,} queries on {cells:,} cells has {rows * cells:,} entries "
-            f"({8 * rows * cells / 2**30:,.1f} GiB), more than {LARGEST:,}; sf.plan factorizes a "
-            "workload without building it"
+            f"({8 * rows * cells / 2**30:,.1f} GiB), more than {LIMITS.matrix_entries:,}; sf.plan "
+            "factorizes a workload without building it"
         )
 
 
@@ -277,9 +271,10 @@ def _dense(queries: object) -> Array:
     if not np.isfinite(matrix).all() or not matrix.any():
         raise WorkloadError("factorize needs finite numbers, not all of them zero")
     sizes = np.abs(matrix[matrix != 0])
-    if float(sizes.max()) > GREATEST or float(sizes.min()) < 1 / GREATEST:
+    most = LIMITS.coefficient_maximum
+    if float(sizes.max()) > most or float(sizes.min()) < 1 / most:
         raise WorkloadError(
-            f"factorize takes numbers of size {1 / GREATEST:.0e} to {GREATEST:.0e}, or 0; got "
+            f"factorize takes numbers of size {1 / most:.0e} to {most:.0e}, or 0; got "
             f"{sizes.min():.3g} to {sizes.max():.3g}: scale the queries"
         )
     return matrix

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private multiplicative weights: what its theorem promises, and what it does on made-up data.
+"""Multiplicative weights: the private mechanism and its theorem, and Hedge, which it is made of.
+
+`multiplicative_weights` returns the mechanism with the error that its theorem promises,
+`weights_rows_needed` the records that reach an error, `simulated_weights` the answers on made-up
+data. `Experts` is Hedge itself with its regret bound. Public arithmetic only.
 
 A distribution p over the cells, uniform at first, answers every query while it is right. Above
 Threshold says when it is not; then the query is answered with Laplace noise and p is multiplied by
@@ -35,6 +39,7 @@ from sfumato.errors import PlanError
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.gaussian import float_down
 from sfumato.refine.draws import Draws
+from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array
 
 __all__ = [
@@ -45,9 +50,6 @@ __all__ = [
     "simulated_weights",
     "weights_rows_needed",
 ]
-
-
-_STEPS = 200  # of bisection
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +116,20 @@ def multiplicative_weights(
     best = tried(high)
     if best is None:
         return Weights(spread, spread, inf, 0, 0.0, 0.0)
-    for _ in range(_STEPS):
+    for _ in range(LIMITS.bisection_steps):
         middle = (low + high) / 2
-        found = tried(middle) if middle > 0 else None
-        if found is None:
+        weights = tried(middle) if middle > 0 else None
+        if weights is None:
             low = middle
         else:
-            high, best = middle, found
+            high, best = middle, weights
         if high - low <= 1e-9 * high:
             break
     return best
 
 
 def weights_rows_needed(
-    queries: int, cells: int, alpha: float, budget: Budget, **given: float
+    queries: int, cells: int, alpha: float, budget: Budget, **options: float
 ) -> int:
     """The least n, to one part in 10^6, for which the error is at most alpha.
 
@@ -136,7 +138,7 @@ def weights_rows_needed(
         cells: How many cells the domain has.
         alpha: An error, as a share of the records.
         budget: What all answers together may spend.
-        **given: ``beta``, ``spread`` and ``sensitivity`` of `multiplicative_weights`.
+        **options: ``beta``, ``spread`` and ``sensitivity`` of `multiplicative_weights`.
 
     Returns:
         A number of records.
@@ -146,20 +148,20 @@ def weights_rows_needed(
     """
     _check(alpha=alpha)
     high = 1.0
-    while multiplicative_weights(queries, cells, high, budget, **given).error > alpha:
+    while multiplicative_weights(queries, cells, high, budget, **options).error > alpha:
         high *= 2
         if high > 2.0**200:
             raise PlanError(f"no number of records reaches an error of {alpha!r}")
     low = high / 2
     while high - low > max(0.5, 1e-6 * high):
         middle = (low + high) / 2
-        is_enough = multiplicative_weights(queries, cells, middle, budget, **given).error <= alpha
+        is_enough = multiplicative_weights(queries, cells, middle, budget, **options).error <= alpha
         low, high = (low, middle) if is_enough else (middle, high)
     return ceil(high)
 
 
 def _losses(budget: Budget) -> tuple[float, float]:
-    """The greatest rho of pure parts that the budget allows, and its greatest pure epsilon.
+    """The maximal rho of pure parts that the budget allows, and its maximal pure epsilon.
 
     ``rho``-zCDP implies ``(rho + 2 sqrt(rho ln(1/delta)), delta)``-DP (Bun, Steinke 2016, Prop.
     1.3). A part of pure e is mu-GDP for some mu below ``sqrt(pi/2) e``, so parts of ``sum e^2/2 =
@@ -242,25 +244,24 @@ def _check(**parameters: float) -> None:
             raise PlanError(f"{name} must be a finite number above 0, got {value!r}")
 
 
-# --------------------
-# Hedge: shares of trust in experts, multiplied by ``exp(-rate loss)`` after every loss.
-#
-# |   x_t(i) = w_t(i) / sum_j w_t(j),    w_{t+1}(i) = w_t(i) exp(-rate l_t(i))
-#
-# Freund, Schapire 1997, "A decision-theoretic generalization of on-line learning and an
-# application to boosting". For losses with ``rate l >= -1`` and any expert i (for losses of at
-# least 0: Theorem 1.5 of E. Hazan, "Introduction to online convex optimization"):
-#
-# |   sum_t x_t . l_t  <=  sum_t l_t(i)  +  rate sum_t x_t . l_t^2  +  log(1 / x_1(i)) / rate
-#
-# which for even shares at the start is ``log N / rate``. The right side is linear in the weights
-# of experts, so the same holds against any mixture p of them, with ``KL(p || x_1) / rate`` at the
-# end. Private multiplicative weights (``histogram.py``) are Hedge with cells as experts and
-# questions as losses. Public arithmetic only.
+# Hedge
 
 
 class Experts:
-    """Shares of N experts, even at first unless told, and what they have cost.
+    """Hedge: shares of N experts, multiplied by ``exp(-rate loss)`` after every loss.
+
+        x_t(i) = w_t(i) / sum_j w_t(j),    w_{t+1}(i) = w_t(i) exp(-rate l_t(i))
+
+    Freund, Schapire 1997, "A decision-theoretic generalization of on-line learning and an
+    application to boosting". For losses with ``rate l >= -1`` and any expert i (for losses of at
+    least 0: Theorem 1.5 of E. Hazan, "Introduction to online convex optimization"):
+
+        sum_t x_t . l_t  <=  sum_t l_t(i)  +  rate sum_t x_t . l_t^2  +  log(1 / x_1(i)) / rate
+
+    which for even shares at the start is ``log N / rate``. The right side is linear in the weights
+    of experts, so the same holds against any mixture p of them, with ``KL(p || x_1) / rate`` at the
+    end. Private multiplicative weights (`session.histogram`) are Hedge with cells as experts and
+    questions as losses. Shares are even at first unless given.
 
     Args:
         count: How many experts there are.
@@ -299,7 +300,7 @@ class Experts:
         return np.asarray(raised / raised.sum())
 
     def learn(self, losses: Array) -> float:
-        """Suffer the losses of the experts, each by its share, and move the shares.
+        """The loss of the experts, each by its share; the shares move by it.
 
         Args:
             losses: One number per expert.
@@ -310,26 +311,26 @@ class Experts:
         Raises:
             PlanError: They are not one finite number per expert, or below ``-1 / rate``.
         """
-        found = np.asarray(losses, dtype=np.float64)
-        if found.shape != self._logs.shape or not np.isfinite(found).all():
+        each = np.asarray(losses, dtype=np.float64)
+        if each.shape != self._logs.shape or not np.isfinite(each).all():
             raise PlanError(f"there must be one finite loss for each of {self._logs.size} experts")
-        if self.rate * float(found.min()) < -1:
+        if self.rate * float(each.min()) < -1:
             raise PlanError("a loss below -1 / rate is outside what the regret bound covers")
         shares = self.shares
-        own = float(shares @ found)
+        own = float(shares @ each)
         self._own += own
-        self._squares += float(shares @ found**2)
-        self._losses += found
-        self._logs = self._logs - self.rate * found
+        self._squares += float(shares @ each**2)
+        self._losses += each
+        self._logs = self._logs - self.rate * each
         return own
 
     @property
     def loss(self) -> float:
-        """What all losses so far have cost."""
+        """The sum of all losses so far, each expert's by its share."""
         return self._own
 
     def regret(self, mixture: Array) -> float:
-        """How much more that was than what a fixed mixture of experts would have cost.
+        """`loss` less what a fixed mixture of experts would have lost.
 
         Args:
             mixture: One share per expert.

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Randomized response: the client blurs its own code before anybody else sees it.
+"""The local model by randomized response: reports of clients, and counts and answers from them.
 
-The first step of the local model: a client holds one code in ``0 .. size-1`` and sends one report.
-Nobody is trusted with exact data, so there is no vault, no ledger and no noise added later;
-``sfumato.study.local_model`` turns the reports into counts.
+A client holds one code in ``0 .. size-1`` and sends one report (`RandomizedResponse.encode`, of
+several attributes `encode_table`). Nobody is trusted with exact data, so there is no vault, no
+ledger and no noise added later. The collector returns unbiased counts and answers with intervals
+(`estimate_reports`, `estimate_table`); `response_error` and the other forecasts say beforehand how
+exact they will be.
 
 S. Warner, 1965, "Randomized response: a survey technique for eliminating evasive answer bias"
 (size 2); P. Kairouz, K. Bonawitz, D. Ramage, 2016, "Discrete distribution estimation under local
@@ -27,12 +29,10 @@ import numpy.typing as npt
 
 from sfumato.errors import BudgetError, PlanError, SchemaError, TooLarge, WorkloadError
 from sfumato.random import WordSource, integers_below, system_words
+from sfumato.study.study_limits import LIMITS
 
 __all__ = [
     "COIN_BITS",
-    "LARGEST_COVARIANCE",
-    "LARGEST_QUERIES",
-    "LARGEST_SIZE",
     "Codes",
     "Floats",
     "Interval",
@@ -65,14 +65,10 @@ Codes = npt.NDArray[np.int64]
 COIN_BITS = 64
 """Bits of one coin: a whole word."""
 
-LARGEST_SIZE = 10_000_000
-"""Most cells one response may have: an estimate holds a few arrays of this length."""
-
-# exp(128) * 2**-COIN_BITS exceeds LARGEST_SIZE, so beyond this epsilon the threshold is 2**64 - 1
-# whatever epsilon is; a smaller exponent only lowers a threshold, never privacy.
-_LARGEST_EXPONENT = Fraction(128)
+# exp(128) * 2**-COIN_BITS exceeds the cells of any response, so beyond this epsilon the threshold
+# is 2**64 - 1 whatever epsilon is; a smaller exponent only lowers a threshold, never privacy.
+_MAXIMUM_EXPONENT = Fraction(128)
 _EXP_BITS = 256
-_BLOCK = 1 << 20
 
 
 def exp_down(exponent: Fraction, bits: int = _EXP_BITS) -> Fraction:
@@ -99,12 +95,12 @@ def exp_down(exponent: Fraction, bits: int = _EXP_BITS) -> Fraction:
 
 
 def keep_threshold(epsilon: Fraction, size: int, bits: int = COIN_BITS) -> int:
-    """The largest found ``a`` with ``p = a / 2^bits <= e^epsilon / (e^epsilon + size - 1)``.
+    """The maximal ``a`` with ``p = a / 2^bits <= e^epsilon / (e^epsilon + size - 1)``.
 
     Privacy: rounding p down keeps ``p (size-1) / (1-p) <= e^epsilon`` (Claim 1 of the proof page).
     A p below ``1/size`` would turn the inequality round and carries no signal: refused.
     """
-    odds = exp_down(min(epsilon, _LARGEST_EXPONENT))
+    odds = exp_down(min(epsilon, _MAXIMUM_EXPONENT))
     threshold = math.floor((1 << bits) * odds / (odds + (size - 1)))
     if threshold * size <= 1 << bits:
         raise BudgetError(
@@ -178,10 +174,10 @@ class RandomizedResponse:
 
     @property
     def likelihood_ratio(self) -> Fraction:
-        """``keep / other``, the largest ratio of probabilities of one report; at most e^epsilon."""
+        """``keep / other``, the maximal ratio of probabilities of one report; at most e^epsilon."""
         return self.keep / self.other
 
-    def encode(self, codes: npt.ArrayLike, words: WordSource | None = None) -> Codes:
+    def encode(self, codes: npt.ArrayLike, random: WordSource | None = None) -> Codes:
         """One report for each code, independently; runs at the client.
 
         Privacy: each report is epsilon-locally private. Encoding the same record again spends
@@ -190,7 +186,7 @@ class RandomizedResponse:
 
         Args:
             codes: One true code per record.
-            words: A source of random words; the system's if None.
+            random: A source of random words; the system's if None.
 
         Returns:
             One report per record.
@@ -199,11 +195,11 @@ class RandomizedResponse:
             SchemaError: A code is out of range.
         """
         true = checked_codes(codes, self.size, "codes")
-        source = system_words() if words is None else words
+        source = system_words() if random is None else random
         flat = true.reshape(-1)
         reports = np.empty_like(flat)
-        for start in range(0, flat.size, _BLOCK):
-            block = flat[start : start + _BLOCK]
+        for start in range(0, flat.size, LIMITS.reports_at_once):
+            block = flat[start : start + LIMITS.reports_at_once]
             coins = source.words(block.size)
             # Offsets are drawn for kept codes too: how many words are used must not depend on
             # the coins. With two codes there is only one other, and nothing to draw.
@@ -248,24 +244,17 @@ def _exact_epsilon(epsilon: object) -> Fraction:
 def _checked_size(size: int) -> int:
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 2:
         raise SchemaError(f"size is {size!r}; randomized response needs an integer of at least 2")
-    if size > LARGEST_SIZE:
+    if size > LIMITS.response_cells:
         raise TooLarge(
-            f"randomized response over {size} cells was asked; at most {LARGEST_SIZE} are allowed; "
-            "report fewer attributes together, or coarser ones"
+            f"randomized response over {size} cells was asked; at most {LIMITS.response_cells} are "
+            "allowed; report fewer attributes together, or coarser ones"
         )
     return int(size)
 
 
-# --------------------
-# How exact the answers from reports will be: variances, finite-sample bounds, rows needed.
-#
-# Public arithmetic on the law of the response: it needs no report, so a plan can show the local
-# model beside the central one. Errors are against the exact histogram h of the clients' true
-# codes, in counts, unless said otherwise.
-#
-# W. Hoeffding, 1963, "Probability inequalities for sums of bounded random variables"; Y.-X. Wang,
-# lecture notes "Sparse vector technique and linear query release" (randomized response for linear
-# queries: Hoeffding plus a union bound). Formulas: docs/proofs/randomized-response.md.
+# Forecasts: public arithmetic on the law of the response, which needs no report. Errors are against
+# the exact histogram h of the clients' true codes, in counts, unless said otherwise. Formulas:
+# docs/proofs/randomized-response.md.
 
 Floats = npt.NDArray[np.float64]
 
@@ -345,8 +334,10 @@ def response_error(
     """With probability 1 - beta all ``queries`` answers are within this of the truth, in counts.
 
     ``(spread / gap) sqrt(rows ln(2 queries / beta) / 2)``: Hoeffding for sums of reports in a range
-    of ``spread / gap`` and a union bound; for every data set. ``spread`` is the largest
-    ``max(q) - min(q)``, 1 for counting queries. Divide by rows for the error of shares.
+    of ``spread / gap`` and a union bound; for every data set (W. Hoeffding, 1963, "Probability
+    inequalities for sums of bounded random variables"; Y.-X. Wang, lecture notes "Sparse vector
+    technique and linear query release"). ``spread`` is the maximal ``max(q) - min(q)``, 1 for
+    counting queries. Divide by rows for the error of shares.
 
     Args:
         response: How reports are made.
@@ -460,20 +451,8 @@ def _checked_number(queries: int) -> int:
     return queries
 
 
-# --------------------
-# From reports to counts and answers: the unbiased estimate, its covariance, its intervals.
-#
-# The second step of the local model, at the collector. Reports are already private, so everything
-# here is arithmetic on public numbers and costs nothing more.
-#
-# Papers: S. Warner, 1965, "Randomized response: a survey technique for eliminating evasive answer
-# bias";
-# P. Kairouz, K. Bonawitz, D. Ramage, 2016, "Discrete distribution estimation under local privacy";
-# Y.-X. Wang, lecture notes "Sparse vector technique and linear query release". Proofs of
-# unbiasedness and of the covariance: docs/proofs/randomized-response.md, Claims 2 and 3.
-
-LARGEST_COVARIANCE = 4096
-"""Most cells for which the covariance is written out as a matrix (128 MB)."""
+# Estimates, at the collector: reports are already private, so that all of it is arithmetic on
+# public numbers and costs nothing more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -496,8 +475,10 @@ class LocalAnswers:
 class LocalEstimate:
     """Unbiased counts from reports: ``(tally - other n) / gap``, which sum to n exactly.
 
-    For one bit this is n times the notes' ``0.5 + (Y - 0.5) / (2p - 1)`` averaged over clients.
-    Counts may be negative or exceed n; that is the price of being unbiased.
+    For one bit this is n times ``0.5 + (Y - 0.5) / (2p - 1)`` averaged over clients (Y.-X. Wang,
+    lecture notes "Sparse vector technique and linear query release"). Unbiasedness and covariance:
+    docs/proofs/randomized-response.md, Claims 2 and 3. Counts may be negative or exceed n; that is
+    the price of being unbiased.
     """
 
     response: RandomizedResponse
@@ -580,9 +561,9 @@ class LocalEstimate:
     def _centred_diagonal(self, weights: Floats) -> Floats:
         """``C diag(weights) C`` with ``C = I - J/size``."""
         size = self.response.size
-        if size > LARGEST_COVARIANCE:
+        if size > (most := LIMITS.covariance_cells):
             raise TooLarge(
-                f"a covariance of {size} x {size} cells was asked; at most {LARGEST_COVARIANCE} "
+                f"a covariance of {size} x {size} cells was asked; at most {most} "
                 "cells are written out; ask for the standard errors of the queries instead"
             )
         matrix = np.diag(weights)
@@ -613,9 +594,9 @@ def estimate_reports(response: RandomizedResponse, reports: npt.ArrayLike) -> Lo
 
 
 def estimate_from_tally(response: RandomizedResponse, tally: npt.ArrayLike) -> LocalEstimate:
-    """The same from the number of reports of each code, for a collector that keeps sums only.
+    """Unbiased counts from the number of reports of each code, of a collector that keeps sums only.
 
-    Privacy: post-processing, costs nothing. Neighbours: as in ``estimate``.
+    Privacy: post-processing, costs nothing. Neighbours: as in ``estimate_reports``.
     """
     array = np.asarray(tally)
     if array.shape != (response.size,) or array.dtype.kind not in "iu":
@@ -634,21 +615,15 @@ def _frozen_estimate(response: RandomizedResponse, tally: npt.NDArray[np.integer
     return LocalEstimate(response, own)
 
 
-# --------------------
-# Several attributes at once: randomized response on the joint cell of a row.
-#
-# One coin for the whole row, so that one report spends epsilon once and every product query (any
-# marginal, any conjunction) has an unbiased answer. The number of joint cells is the product of
-# the sizes and the error grows with it: keep the attributes few and coarse.
-#
-# P. Kairouz, K. Bonawitz, D. Ramage, 2016, "Discrete distribution estimation under local privacy".
-
-LARGEST_QUERIES = 100_000_000
-"""Most entries (queries times cells) that ``product_queries`` writes out (800 MB)."""
+# Several attributes at once
 
 
 def joint_response(sizes: Sequence[int], epsilon: Fraction | float) -> RandomizedResponse:
     """Randomized response over the ``prod(sizes)`` joint cells; the last attribute moves fastest.
+
+    One coin for the whole row, so that one report spends epsilon once and every product query (any
+    marginal, any conjunction) has an unbiased answer. The error grows with the number of joint
+    cells: keep the attributes few and coarse.
 
     Args:
         sizes: How many codes each attribute has.
@@ -668,9 +643,9 @@ def joint_response(sizes: Sequence[int], epsilon: Fraction | float) -> Randomize
             raise SchemaError(f"sizes hold {size!r}; each must be an integer of at least 1")
     # Python ints: a product beyond 64 bits must be refused with its true size.
     cells = math.prod(int(size) for size in sizes)
-    if cells > LARGEST_SIZE:
+    if cells > (most := LIMITS.response_cells):
         raise TooLarge(
-            f"the {len(sizes)} attributes have {cells} joint cells; at most {LARGEST_SIZE} are "
+            f"the {len(sizes)} attributes have {cells} joint cells; at most {most} are "
             "allowed; report fewer attributes together, or coarser ones"
         )
     return RandomizedResponse(epsilon, cells)
@@ -680,7 +655,7 @@ def encode_table(
     codes: npt.ArrayLike,
     sizes: Sequence[int],
     epsilon: Fraction | float,
-    words: WordSource | None = None,
+    random: WordSource | None = None,
 ) -> Codes:
     """One report for each row of ``codes`` (n x d), again a row of d codes; runs at the client.
 
@@ -691,13 +666,13 @@ def encode_table(
         codes: One row of true codes per record.
         sizes: How many codes each attribute has.
         epsilon: What a report spends.
-        words: A source of random words; the system's if None.
+        random: A source of random words; the system's if None.
 
     Returns:
         One row of codes per record.
     """
     response = joint_response(sizes, epsilon)
-    reports = response.encode(_cells(codes, sizes, "codes"), words)
+    reports = response.encode(_cells(codes, sizes, "codes"), random)
     return cast(Codes, np.stack(np.unravel_index(reports, tuple(sizes)), axis=1).astype(np.int64))
 
 
@@ -745,9 +720,9 @@ def product_queries(*factors: npt.ArrayLike) -> Floats:
             "allowed is one matrix of shape (queries, size) for each attribute"
         )
     entries = math.prod(int(matrix.size) for matrix in matrices)
-    if entries > LARGEST_QUERIES:
+    if entries > (most := LIMITS.product_entries):
         raise TooLarge(
-            f"the product queries have {entries} entries; at most {LARGEST_QUERIES} are written "
+            f"the product queries have {entries} entries; at most {most} are written "
             "out; ask for fewer of them at a time"
         )
     product: Floats = matrices[0]

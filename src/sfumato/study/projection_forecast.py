@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well the projection mechanism will answer, before anything is spent.
+"""The error of projected answers, before anything is spent: of the mechanism, and of a plan.
+
+`forecast_projection` returns what theory says of the projection mechanism, `after_projection` what
+projection will make of a planned release.
 
 The mechanism: answer with Gaussian noise, ``y = a + sigma G``, and return the point p of ``n K``
 nearest to y, K the hull of the columns (A. Nikolov, K. Talwar, L. Zhang 2013, "The geometry of
@@ -33,13 +36,14 @@ from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.calibrate import calibrate
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import MECHANISMS
-from sfumato.planning.planning_limits import LIMITS
+from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.refine.consistency import Unrefined, has_wide, objective_fit, refined_listed
 from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Grid, Quadratic
-from sfumato.solve.effort import ADDED_UP, STEPS_PER_SECOND, effort, must_stop
+from sfumato.solve.effort import ADDED_UP, effort, must_stop
 from sfumato.study.hedge import Weights, multiplicative_weights
+from sfumato.study.study_limits import LIMITS
 from sfumato.study.widths import (
     Hull,
     Width,
@@ -56,19 +60,15 @@ from sfumato.workload.workload import Workload
 __all__ = [
     "AfterProjection",
     "ProjectionForecast",
-    "Split",
+    "WidthSplit",
     "after_projection",
     "forecast_projection",
     "gaussian_noise",
 ]
 
 
-DRAWS = 256
-MOST_RECORDS = 10**15
-
-
 @dataclass(frozen=True, slots=True)
-class Split:
+class WidthSplit:
     """The width of the hull across ``dimension`` directions that are left to the noise."""
 
     dimension: int
@@ -99,17 +99,17 @@ class ProjectionForecast:
     noise: float
     dimension: int
     width: Width
-    splits: tuple[Split, ...]
+    splits: tuple[WidthSplit, ...]
     unit: PrivacyUnit | None = None
 
     @property
     def queries(self) -> int:
-        """k."""
+        """The number of queries, k."""
         return self.workload.queries
 
     @property
     def bound(self) -> float:
-        """No data set of this many records has a greater error."""
+        """The bound for ``records``: no data set of so many has a greater error."""
         return self.bound_at(self.records)
 
     @property
@@ -151,7 +151,7 @@ class ProjectionForecast:
 
     @cached_property
     def _spread(self) -> float:
-        """The greatest range of a query."""
+        """The maximal range of a query."""
         pairs = [t.coefficient_bounds() for t in self.workload.terms]
         return max(float((high - low).max()) for low, high in pairs)
 
@@ -163,8 +163,8 @@ class ProjectionForecast:
         if self.neighbours == "add-remove":
             return rows * greatest
         # A replaced record may fall in no cell, where a rule of the domain drops it.
-        kept = self.unit is None and self.workload.domain.keeps_every_record
-        return rows * (self._spread if kept else max(self._spread, greatest))
+        stays = self.unit is None and self.workload.domain.keeps_every_record
+        return rows * (self._spread if stays else max(self._spread, greatest))
 
     @property
     def crossover(self) -> float:
@@ -273,13 +273,14 @@ def forecast_projection(
     neighbours = check_neighbours(neighbours)
     if isinstance(records, bool) or not isinstance(records, int | np.integer):
         raise WorkloadError(f"records must be a whole number of 1 or more, got {records!r}")
-    if not 1 <= records <= MOST_RECORDS:
-        raise WorkloadError(f"records must be from 1 to {MOST_RECORDS:,}, got {records!r}")
+    most = LIMITS.forecast_records
+    if not 1 <= records <= most:
+        raise WorkloadError(f"records must be from 1 to {most:,}, got {records!r}")
     width = gaussian_width(workload, draws=draws, level=level)
     noise = gaussian_noise(workload, budget, neighbours, unit)
     dimension = dimension_bound(workload)
-    splits = [Split(0, width.value, width.upper), Split(dimension, 0.0, 0.0)]
-    splits += _between(workload, DRAWS if draws is None else draws, level)
+    splits = [WidthSplit(0, width.value, width.upper), WidthSplit(dimension, 0.0, 0.0)]
+    splits += _between(workload, LIMITS.split_draws if draws is None else draws, level)
     return ProjectionForecast(
         workload, budget, neighbours, int(records), noise, dimension, width, tuple(splits), unit
     )
@@ -297,7 +298,7 @@ def gaussian_noise(
     return max(n.scale for n in calibrate(strategy, mu, neighbours, unit))
 
 
-def _between(workload: Workload, draws: int, level: float) -> list[Split]:
+def _between(workload: Workload, draws: int, level: float) -> list[WidthSplit]:
     """Splits by the principal directions of the columns, where these can be written out."""
     hull = Hull.of(workload)
     if not draws or not hull.is_small or hull.cells < 2:
@@ -310,7 +311,7 @@ def _between(workload: Workload, draws: int, level: float) -> list[Split]:
     dimensions = sorted({2**i for i in range(rank.bit_length()) if 2**i < rank} | {0})
     # Half of what may fail is left to the width without a split.
     beta = (1 - level) / (2 * len(dimensions))
-    out = [Split(rank, 0.0, 0.0)]
+    out = [WidthSplit(rank, 0.0, 0.0)]
     reached = along.T @ normals
     done = 0
     for j in dimensions[: rank + 1]:
@@ -318,8 +319,8 @@ def _between(workload: Workload, draws: int, level: float) -> list[Split]:
         done = j
         # Half the diameter of what is left is at most its radius about the mean.
         slope = float(np.sqrt((along[j:] ** 2).sum(axis=0).max(initial=0.0)))
-        found = float((reached.max(axis=0) - reached.min(axis=0)).mean() / 2)
-        out.append(Split(j, found, found + slope * sqrt(2 * log(1 / beta) / draws)))
+        width = float((reached.max(axis=0) - reached.min(axis=0)).mean() / 2)
+        out.append(WidthSplit(j, width, width + slope * sqrt(2 * log(1 / beta) / draws)))
     return out
 
 
@@ -340,36 +341,7 @@ def _least_rows(share_at: Callable[[float], float], alpha: float) -> int:
     return ceil(high)
 
 
-# --------------------
-# The error of a planned release after projection, before anything is spent.
-#
-# Let ``y = a + Z`` be the unbiased answers to n records, p the nearest answers that data can have,
-# r their distance from the truth and h the reach ``max(0, h_K(Z))`` of the hull along the noise,
-# all in the norm of the objective. As in ``widths.py``, ``r^2 <= <p - a, Z>``.
-#
-# * n public: ``E r^2 <= n E h_K(Z)``, and no two answers of n records are farther apart than the
-#   ranges of the queries let them be.
-# * n private: p lies in the cone of all data and has a total N. Let q have ``<q, f_x> = 1`` for
-#   the
-#   column of every cell: ``N - n = <q, p - a> <= |q| r``. So ``r^2 <= N h - <a, Z> <= |q| h r + n
-#   h -
-#   <a, Z>``, and, as in ``projection_forecast.py``,
-#
-# |     E r^2 <= ((sqrt(A) + sqrt(A + 4 B)) / 2)^2,     A = |q|^2 E h^2,     B = n E h.
-#
-# Both at most ``E |Z|^2``, the error without projection (Nikolov, Talwar, Zhang 2013, "The
-# geometry of differential privacy: the sparse and approximate cases"). The means are of draws:
-# each bound has the end of Student's interval. Beside it stands what the release itself does on
-# made-up data.
-
-MOST_QUERIES = 2**22
-PROJECTED_PLAN_DRAWS = 32
-LEAST_DRAWS = 8
-LEVEL = 0.95
-RUNS = 4
-DRAWN = 10**5  # made-up records; more are as many times heavier
-STEPS = 6 * STEPS_PER_SECOND  # multiplications
-SPLITS = 500  # times that tables which no order of elimination keeps small are added up
+# A planned release after projection
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,16 +361,16 @@ class AfterProjection:
     note: str = ""
 
     def describe(self) -> str:
-        """In words."""
-        least = f"at most {self.bound:,.4g} for any {self.records:,} records"
+        """The forecast as a phrase for people."""
+        bound = f"at most {self.bound:,.4g} for any {self.records:,} records"
         if not self.bound < self.without:
-            least += ", as without projection"
+            bound += ", as without projection"
         if self.estimate is None:
-            return f"{least}; {self.note}"
-        return f"about {self.estimate:,.4g} counts for made-up records, {least}"
+            return f"{bound}; {self.note}"
+        return f"about {self.estimate:,.4g} counts for made-up records, {bound}"
 
     def as_json(self) -> dict[str, object]:
-        """The same as a document."""
+        """The forecast as a JSON document."""
         return {
             "records": self.records,
             "without": self.without,
@@ -409,15 +381,35 @@ class AfterProjection:
         }
 
 
-def after_projection(forecast: Forecast, records: int, steps: float = STEPS) -> AfterProjection:
+def after_projection(
+    forecast: Forecast, records: int, steps: float = LIMITS.after_projection_multiplications
+) -> AfterProjection:
     """The forecast for a public (or guessed) number of records, in about so many multiplications.
+
+    Let ``y = a + Z`` be the unbiased answers to n records, p the nearest answers that data can
+    have, r their distance from the truth and h the reach ``max(0, h_K(Z))`` of the hull along the
+    noise, all in the norm of the objective. As in `widths`, ``r^2 <= <p - a, Z>``.
+
+    * n public: ``E r^2 <= n E h_K(Z)``, and no two answers of n records are farther apart than the
+      ranges of the queries let them be.
+    * n private: p lies in the cone of all data and has a total N. Let q have ``<q, f_x> = 1`` for
+      the column of every cell: ``N - n = <q, p - a> <= |q| r``. So ``r^2 <= N h - <a, Z> <= |q| h r
+      + n h - <a, Z>``, and, as for the projection mechanism,
+
+          E r^2 <= ((sqrt(A) + sqrt(A + 4 B)) / 2)^2,     A = |q|^2 E h^2,     B = n E h.
+
+    Both at most ``E |Z|^2``, the error without projection (Nikolov, Talwar, Zhang 2013, "The
+    geometry of differential privacy: the sparse and approximate cases"). The means are of draws:
+    each bound has the end of Student's interval. Beside it stands what the release itself does on
+    made-up data.
 
     Privacy: a function of public inputs; a guess of the number of records, not a count, is asked.
     """
     if isinstance(records, bool) or not isinstance(records, int | np.integer):
         raise PlanError(f"records must be a whole number of 1 or more, got {records!r}")
-    if not 1 <= records <= MOST_RECORDS:
-        raise PlanError(f"records must be from 1 to {MOST_RECORDS:,}, got {records!r}")
+    most = LIMITS.forecast_records
+    if not 1 <= records <= most:
+        raise PlanError(f"records must be from 1 to {most:,}, got {records!r}")
     n, work = int(records), forecast.workload
     if forecast.strategy.records is not None:
         return AfterProjection(
@@ -427,8 +419,8 @@ def after_projection(forecast: Forecast, records: int, steps: float = STEPS) -> 
     squares = [t.weight**2 for t in work.terms]
     heavy = sum(s * t.rows for s, t in zip(squares, work.terms, strict=True))
     without = sqrt(sum(s * v for s, v in zip(squares, totals, strict=True)) / heavy)
-    if work.queries > MOST_QUERIES:
-        note = f"{work.queries:,} queries are too many to try out (the limit is {MOST_QUERIES:,})"
+    if work.queries > (limit := LIMITS.forecast_queries):
+        note = f"{work.queries:,} queries are too many to try out (the limit is {limit:,})"
         return AfterProjection(n, without, without, None, 0, note)
     farthest = _farthest(work, n) if forecast.total_is_public else inf
     bound = min(without, sqrt(min(farthest, _bound(forecast, n, steps / 2)) / heavy))
@@ -442,40 +434,41 @@ def _weights(workload: Workload) -> Array:
 
 
 def _farthest(workload: Workload, n: int) -> float:
-    """No two answers of n records have a greater squared distance."""
+    """The maximal squared distance of two answers of n records."""
     ranges = [(t.weight, *t.coefficient_bounds()) for t in workload.terms]
     return sum((n * w) ** 2 * float(((high - low) ** 2).sum()) for w, low, high in ranges)
 
 
 def _bound(forecast: Forecast, n: int, steps: float) -> float:
     """A bound on ``E r^2``; infinite where the hull cannot be searched in so many steps."""
-    is_known = forecast.total_is_public
+    is_public = forecast.total_is_public
     try:
         hull = Hull.of(forecast.workload)
-        squared_q = 0.0 if is_known else _shortest(forecast.workload)
+        squared_q = 0.0 if is_public else _shortest(forecast.workload)
         if not isfinite(squared_q):
             return inf
         weights = _weights(forecast.workload)
         source = Draws(f"reach {forecast.workload.digest()} {forecast.mechanism}")
-        found = []
+        reaches = []
         # Numbers that are added up cost more than multiplications in large products.
-        each = 2 * ADDED_UP * hull.effort * (SPLITS if hull.order is None else 1)
-        for z in drawn_noise(forecast, source, PROJECTED_PLAN_DRAWS):
+        each = 2 * ADDED_UP * hull.effort * (LIMITS.reach_sums if hull.order is None else 1)
+        for z in drawn_noise(forecast, source, LIMITS.projected_noise_draws):
             along, against = _reach(hull, weights * z)
             # The noise is symmetric: both ends are draws of the reach.
-            if is_known:
-                found.append(((along + against) / 2, 0.0))
+            if is_public:
+                reaches.append(((along + against) / 2, 0.0))
             else:
                 ends = np.maximum(0.0, [along, against])
-                found.append((float(ends.mean()), float((ends**2).mean())))
-            if len(found) * each > steps:
+                reaches.append((float(ends.mean()), float((ends**2).mean())))
+            if len(reaches) * each > steps:
                 break
     except TooLarge:
         return inf
-    if len(found) < LEAST_DRAWS:
+    count = len(reaches)
+    if count < LIMITS.reach_draws_minimum:
         return inf
-    drawn = np.array(found)
-    spread = student(len(found), 1 - LEVEL) * drawn.std(axis=0, ddof=1) / sqrt(len(found))
+    drawn = np.array(reaches)
+    spread = student(count, 1 - LIMITS.reach_level) * drawn.std(axis=0, ddof=1) / sqrt(count)
     first, second = drawn.mean(axis=0) + spread
     a, b = squared_q * float(second), n * float(first)
     return ((sqrt(a) + sqrt(a + 4 * b)) / 2) ** 2
@@ -515,8 +508,8 @@ def _tried(forecast: Forecast, n: int, steps: float) -> tuple[float | None, int,
         return None, 0, "too large for a histogram to be fitted, so not tried out"
     fit = objective_fit(work, [np.zeros(t.rows) for t in work.terms])
     grid = Grid.of(fit)
-    if grid.size > LIMITS.histogram_cells:
-        most = LIMITS.histogram_cells
+    if grid.size > PLANNING_LIMITS.histogram_cells:
+        most = PLANNING_LIMITS.histogram_cells
         note = f"{grid.size:,} kinds of cells are more than {most:,}, so not tried out"
         return None, 0, note
     weights, ends = _weights(work), np.cumsum([t.rows for t in work.terms])[:-1]
@@ -526,14 +519,16 @@ def _tried(forecast: Forecast, n: int, steps: float) -> tuple[float | None, int,
     before: list[float] = []
     after: list[float] = []
     with effort("tried", steps=steps) as made:
-        for run, noise in enumerate(drawn_noise(forecast, Draws(f"{label} noise"), RUNS)):
+        for run, noise in enumerate(
+            drawn_noise(forecast, Draws(f"{label} noise"), LIMITS.releases_tried)
+        ):
             truth = _made_up(quadratic, shares, n, f"{label} {run}")
             left = max(steps / 60, steps - made.spent)
             rows = n if forecast.total_is_public else None
-            found = refined_listed(forecast, np.split(truth + noise, ends), rows, steps=left)
-            if not isinstance(found, Unrefined):
+            fitted = refined_listed(forecast, np.split(truth + noise, ends), rows, steps=left)
+            if not isinstance(fitted, Unrefined):
                 before.append(float(weights @ noise**2))
-                after.append(float(weights @ (np.concatenate(found.answers) - truth) ** 2))
+                after.append(float(weights @ (np.concatenate(fitted.answers) - truth) ** 2))
             if must_stop():
                 break
     if not any(before):
@@ -550,7 +545,8 @@ def _skewed(size: int, label: str) -> Array:
 
 def _made_up(quadratic: Quadratic, shares: Array, n: int, label: str) -> Array:
     """The answers to n made-up records."""
-    drawn = Draws(label).counts(shares, min(n, DRAWN))
+    count = min(n, LIMITS.records_drawn)
+    drawn = Draws(label).counts(shares, count)
     cells = np.flatnonzero(drawn)
-    weights = drawn[cells].astype(np.float64) * (n / min(n, DRAWN))
+    weights = drawn[cells].astype(np.float64) * (n / count)
     return quadratic.answers(quadratic.stack_of(cells, weights))

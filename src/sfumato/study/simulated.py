@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mechanisms tried out on made-up data, to set beside what theory says of them.
+"""Mechanisms tried out on made-up data: their errors, to set beside what theory says of them.
 
-The data are drawn from a public surrogate: a skewed or uniform law over the cells, or a table that
-the caller says is public. Draws are repeatable and protect nothing; no table of records is read.
+The functions ``measure_...`` return a root mean square error over some runs. The data are drawn
+from a public surrogate: a skewed or uniform law over the cells, or a table that the caller says is
+public (`MadeUp`); on large domains they are records (`made_up`, `resampled`). Draws are repeatable
+and protect nothing; no table of records is read.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from sfumato.refine.project import project
 from sfumato.refine.shrink import PublicRecords
 from sfumato.study.hedge import simulated_weights
 from sfumato.study.projection_forecast import ProjectionForecast
+from sfumato.study.study_limits import LIMITS
 from sfumato.study.widths import Hull
 from sfumato.types import Array, Integers
 from sfumato.workload.build import explicit
@@ -30,7 +33,7 @@ from sfumato.workload.workload import Workload
 
 __all__ = [
     "MadeUp",
-    "Measured",
+    "MeasuredError",
     "SurrogateRecords",
     "made_up",
     "measure_forecast",
@@ -44,13 +47,9 @@ __all__ = [
 
 Surrogate = Literal["skewed", "uniform"]
 
-RUNS = 8
-DRAWN = 10**5  # records that are drawn one by one; more are the surrogate's shares exactly
-CLOSE = 1e-4  # of what a projection moves, squared: its gap
-
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredError:
     """The root mean square error of ``runs`` runs, in counts; ``standard_error`` is its own."""
 
     rmse: float
@@ -90,7 +89,7 @@ class MadeUp:
         size = hull.matrix.shape[1]  # refused if it cannot be written out
         label = f"made up {workload.digest()}"
         if not isinstance(surrogate, str):
-            shares = _given(hull, surrogate)
+            shares = _public_shares(hull, surrogate)
         elif surrogate == "uniform":
             shares = np.ones(size)
         elif surrogate == "skewed":
@@ -104,12 +103,12 @@ class MadeUp:
 
     @cached_property
     def flat(self) -> Workload:
-        """The same queries as one group over one attribute: quicker to project."""
+        """The queries as one group over one attribute: quicker to project."""
         cells = Domain({"cell": self.hull.matrix.shape[1]})
         return explicit(cells, ["cell"], self.hull.matrix)
 
     def histogram(self, records: int, run: int) -> Array:
-        """Records of one run.
+        """The histogram of one run; of very many records it is the shares exactly.
 
         Args:
             records: How many records are drawn.
@@ -118,7 +117,7 @@ class MadeUp:
         Returns:
             One number per class of cells.
         """
-        if records > DRAWN:
+        if records > LIMITS.records_drawn:
             return self.shares * records
         return self.draws("data", run, records).counts(self.shares, records).astype(np.float64)
 
@@ -136,7 +135,7 @@ class MadeUp:
         return Draws(f"{self.label}|{what}|{run}|{records}")
 
 
-def _given(hull: Hull, table: Array) -> Array:
+def _public_shares(hull: Hull, table: Array) -> Array:
     """A public table over the domain as one over the classes of the asked attributes."""
     domain = hull.workload.domain
     numbers = np.asarray(table, dtype=np.float64)
@@ -157,15 +156,15 @@ def _given(hull: Hull, table: Array) -> Array:
 
 
 def measure_forecast(
-    forecast: Forecast, made_up: MadeUp, records: int, runs: int = RUNS
-) -> Measured:
+    forecast: Forecast, made_up: MadeUp, records: int, runs: int = LIMITS.simulated_runs
+) -> MeasuredError:
     """The error of a planned linear mechanism with its noise; unbiased, so data do not matter."""
     return measure_noise(forecast, made_up.draws(f"noise {forecast.mechanism}", 0, records), runs)
 
 
 def measure_noise(
-    forecast: Forecast, source: Draws, runs: int = RUNS, *, by_weight: bool = False
-) -> Measured:
+    forecast: Forecast, source: Draws, runs: int = LIMITS.simulated_runs, *, by_weight: bool = False
+) -> MeasuredError:
     """The error of a planned linear mechanism: noise is drawn and reconstructed, as often as asked.
 
     Answers are exact but for the noise, whatever the data; so no data are needed. All queries
@@ -179,15 +178,15 @@ def measure_noise(
 
 
 def measure_projected(
-    forecast: Forecast, made_up: MadeUp, records: int, runs: int = RUNS
-) -> Measured:
+    forecast: Forecast, made_up: MadeUp, records: int, runs: int = LIMITS.simulated_runs
+) -> MeasuredError:
     """The error of its answers projected onto the hull, all queries weighing the same."""
     source = made_up.draws(f"projected {forecast.mechanism}", 0, records)
     errors = []
     for run, noise in enumerate(drawn_noise(forecast, source, runs)):
         truth = made_up.hull.matrix @ made_up.histogram(records, run)
-        found = project(truth + noise, made_up.flat, records, gap=CLOSE)
-        errors.append(float(np.mean((found.answers - truth) ** 2)))
+        projected = project(truth + noise, made_up.flat, records, gap=LIMITS.simulated_gap)
+        errors.append(float(np.mean((projected.answers - truth) ** 2)))
     return _measured(errors)
 
 
@@ -195,8 +194,8 @@ def measure_projection(
     forecast: ProjectionForecast,
     made_up: MadeUp,
     records: int | None = None,
-    runs: int = RUNS,
-) -> Measured:
+    runs: int = LIMITS.simulated_runs,
+) -> MeasuredError:
     """The error of Gaussian answers that were projected onto the hull of so many records.
 
     Args:
@@ -214,8 +213,8 @@ def measure_projection(
     for run in range(runs):
         truth = matrix @ made_up.histogram(n, run)
         noise = forecast.noise * made_up.draws("noise", run, n).normals(len(truth))
-        found = project(truth + noise, made_up.flat, n, gap=CLOSE)
-        errors.append(float(np.mean((found.answers - truth) ** 2)))
+        projected = project(truth + noise, made_up.flat, n, gap=LIMITS.simulated_gap)
+        errors.append(float(np.mean((projected.answers - truth) ** 2)))
     return _measured(errors)
 
 
@@ -223,8 +222,8 @@ def measure_weights(
     forecast: ProjectionForecast,
     made_up: MadeUp,
     records: int | None = None,
-    runs: int = RUNS,
-) -> Measured:
+    runs: int = LIMITS.simulated_runs,
+) -> MeasuredError:
     """The error of private multiplicative weights with the parameters of its theorem."""
     n = forecast.records if records is None else records
     matrix = made_up.hull.matrix
@@ -238,24 +237,16 @@ def measure_weights(
     return _measured(errors)
 
 
-def _measured(squares: list[float]) -> Measured:
+def _measured(squares: list[float]) -> MeasuredError:
     runs = len(squares)
     mean = float(np.mean(squares))
     # The error of a root is that of the square over twice the root.
     spread = float(np.std(squares, ddof=1)) / sqrt(runs) if runs > 1 else inf
     rmse = sqrt(mean)
-    return Measured(rmse, spread / (2 * rmse) if rmse else 0.0, runs)
+    return MeasuredError(rmse, spread / (2 * rmse) if rmse else 0.0, runs)
 
 
-# --------------------
-# Records that nobody has, or that everybody may see, to try mechanisms on before spending.
-#
-# Made-up records are a mixture: a few kinds of records, the first the most frequent, each with
-# skewed shares (1, 1/2, 1/3, ... in an arbitrary order) in every attribute. So attributes hang
-# together, on domains of any size. Every run makes up another population. Public records are drawn
-# from, with replacement. Draws are repeatable; no table of anybody's records is read.
-
-KINDS = (1, 2, 4, 8)  # of records, run by run
+# Records, on domains of any size
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,10 +278,14 @@ class SurrogateRecords:
 
 
 def made_up(domain: Domain, records: int, run: int, label: str) -> SurrogateRecords:
-    """The made-up records of one run."""
+    """The made-up records of one run: every run makes up another population.
+
+    A mixture of a few kinds of records, the first the most frequent, each with skewed shares (1,
+    1/2, 1/3, ... in an arbitrary order) in every attribute. So attributes hang together.
+    """
     draws = Draws(f"surrogate {label} {run} {records}")
-    kinds = KINDS[run % len(KINDS)]
-    rows = min(records, DRAWN)
+    kinds = LIMITS.surrogate_kinds[run % len(LIMITS.surrogate_kinds)]
+    rows = min(records, LIMITS.records_drawn)
     of = _drawn(draws, 1 / np.arange(1.0, kinds + 1), rows)
     columns = []
     for attribute in domain:
@@ -308,13 +303,13 @@ def resampled(
 ) -> SurrogateRecords:
     """As many records of public ones, drawn with replacement."""
     draws = Draws(f"public {label} {run} {records}")
-    chosen = _drawn(draws, public.weights, min(records, DRAWN))
+    chosen = _drawn(draws, public.weights, min(records, LIMITS.records_drawn))
     columns = [public.codes[chosen, public.attributes.index(n)] for n in domain.names]
     return SurrogateRecords(domain, np.column_stack(columns), records)
 
 
 def _drawn(draws: Draws, shares: Array, count: int) -> Integers:
-    """Independent places with these shares."""
+    """Independent indices with these shares."""
     edges = np.cumsum(shares, dtype=np.float64)
     at = np.searchsorted(edges, draws.uniforms(count) * edges[-1], side="right")
     return np.asarray(np.minimum(at, len(shares) - 1), dtype=np.int64)

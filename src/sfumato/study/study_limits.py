@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from sfumato.solve.effort import STEPS_PER_SECOND
+
 __all__ = [
     "LIMITS",
     "StudyLimits",
@@ -55,6 +57,75 @@ class StudyLimits:
     """The size of an eigenvalue problem that takes about a second."""
     projected_noise_draws: int = 32
     """Draws of the noise of a strategy, in whose directions the hull is measured."""
+
+    # factorization_norm
+    matrix_entries: int = 2**26
+    """Entries of a matrix that is held: 512 MB."""
+    coefficient_maximum: float = 1e60
+    """The size of a coefficient, and of its inverse: squares of squares stay within floats."""
+    reconstruction_error: float = 1e-8
+    """The part of its maximal coefficient that may be missing from a query in R M."""
+    approximate_tolerance: float = 1e-3
+    """The tolerance that the search for biased strategies is made for."""
+
+    # hedge
+    bisection_steps: int = 200
+    """Steps of the search for the noise that a budget pays for."""
+
+    # local_model
+    response_cells: int = 10_000_000
+    """Cells that one response may have: an estimate holds a few arrays of this length."""
+    reports_at_once: int = 1 << 20
+    """Reports that are made at a time."""
+    covariance_cells: int = 4096
+    """Cells for which the covariance is written out as a matrix: 128 MB."""
+    product_entries: int = 100_000_000
+    """Queries times cells that product queries write out: 800 MB."""
+
+    # projection_forecast
+    forecast_records: int = 10**15
+    """Records of a forecast: their number is exact in floats."""
+    split_draws: int = 256
+    """Draws of the widths across the principal directions, unless a number is given."""
+    forecast_queries: int = 2**22
+    """Queries of a plan whose releases are tried out."""
+    reach_draws_minimum: int = 8
+    """Draws of the reach of the hull along the noise, without which there is no bound."""
+    reach_level: float = 0.95
+    """The probability with which the bound on the reach holds over the draws."""
+    reach_sums: int = 500
+    """Times that tables which no order of elimination keeps small are added up."""
+    releases_tried: int = 4
+    """Releases of made-up records behind the error of a planned one."""
+    after_projection_multiplications: float = 6 * STEPS_PER_SECOND
+    """Multiplications of a forecast after projection, some seconds of one core."""
+
+    # simulated, projection_forecast
+    records_drawn: int = 10**5
+    """Made-up records that are drawn one by one; more are as many times heavier, or shares."""
+    simulated_runs: int = 8
+    """Runs of a mechanism on made-up data."""
+    simulated_gap: float = 1e-4
+    """The gap of a projection on made-up data, of what it moves, squared."""
+    surrogate_kinds: tuple[int, ...] = (1, 2, 4, 8)
+    """Kinds of made-up records, run by run."""
+
+    # supports
+    support_steps: int = 500
+    """Steps of the search for a bound on a support function."""
+    support_step: float = 1.6
+    """Over-relaxation of a step."""
+    support_check: int = 10
+    """Steps between two looks at the balance of primal and dual changes."""
+    support_balance: float = 3.0
+    """The ratio of primal and dual changes beyond which the pull is changed."""
+    support_changes: int = 30
+    """Changes of the pull, after which it stays so that the search converges."""
+    support_close: float = 1e-6
+    """The relative distance of bound and score at which the search ends."""
+    support_rounding: float = 1e-12
+    """The part of all scores by which sums of tables may differ by rounding; the bound is
+    raised by it."""
 
 
 LIMITS: Final = StudyLimits()

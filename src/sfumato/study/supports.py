@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large a sum of table entries one record can have: bounds without looking at every cell.
+"""`support_bound` bounds the sum of table entries that one record can have, cell by cell unseen.
 
 For score tables G over sets of attributes the support function of the body of margins is
 
@@ -9,11 +9,12 @@ It is hard in general (maximum cut), but any tables G' with the same sum in ever
 ``s(G) <= sum_S max G'_S``. The best of these bounds is the maximum of G over locally consistent
 tables of total 1 (linear programming duality; Wainwright, Jordan 2008, "Graphical models,
 exponential families, and variational inference", section 8.4); it is s(G) itself when the sets form
-a tree. The search is the splitting of ``local.py`` for a linear function (as Martins et al. 2011,
-"An augmented Lagrangian approach to constrained MAP inference"); each of its steps gives such
-tables G', so a bound holds whenever the search stops.
+a tree. The search is the splitting of `refine.local_consistency` for a linear function (as Martins
+et al. 2011, "An augmented Lagrangian approach to constrained MAP inference"); each of its steps
+gives such tables G', so a bound holds whenever the search stops.
 
-With it rows, or any other estimate inside the body, have a certificate for ``min f``.
+With it rows, or any other estimate inside the body, have a certificate for ``min f``:
+`row_certificate` returns it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Final
 
 import numpy as np
 
@@ -31,28 +31,20 @@ from sfumato.refine.local_consistency import LocalTables, project_locally
 from sfumato.refine.reconstruct import Fit, Tables
 from sfumato.refine.residuals import TableLayout, agreement, layout
 from sfumato.refine.semidefinite import moment_bound
+from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array, Names
 
 __all__ = [
     "RowCertificate",
-    "Support",
+    "SupportBound",
     "row_certificate",
     "support_bound",
 ]
 
 
-STEPS: Final = 500
-STEP: Final = 1.6
-CHECK: Final = 10
-BALANCE: Final = 3.0
-CHANGES: Final = 30
-CLOSE: Final = 1e-6
-ROUNDING: Final = 1e-12
-
-
 @dataclass(frozen=True, eq=False)
-class Support:
-    """``bound >= s(G)``, and tables of the same sums whose greatest entries add up to it."""
+class SupportBound:
+    """``bound >= s(G)``, and tables of the same sums whose maxima add up to it."""
 
     bound: float
     tables: dict[Names, Array]
@@ -71,14 +63,18 @@ class RowCertificate:
 
     @property
     def gap(self) -> float:
-        """How far f can be from its least value."""
+        """How far f can be from its minimum."""
         return max(0.0, self.value - self.lower)
 
 
 def support_bound(
-    domain: Domain, scores: Tables, *, steps: int = STEPS, close: float = CLOSE
-) -> Support:
-    """A bound on the greatest score of a cell, the best of its kind up to ``close`` relatively.
+    domain: Domain,
+    scores: Tables,
+    *,
+    steps: int = LIMITS.support_steps,
+    close: float = LIMITS.support_close,
+) -> SupportBound:
+    """A bound on the maximal score of a cell, the best of its kind up to ``close`` relatively.
 
     Args:
         domain: What a record may look like.
@@ -95,8 +91,7 @@ def support_bound(
             raise WorkloadError(f"a score over {', '.join(names)} is not a finite number")
     sets = [s for s in scores if s] or [domain.names[:1]]
     shape = layout(domain, sets)
-    given = _folded(shape, scores)
-    return _Search(shape, given).run(steps, close)
+    return _SupportSearch(shape, _folded(shape, scores)).run(steps, close)
 
 
 def row_certificate(
@@ -105,19 +100,18 @@ def row_certificate(
     n: float | None,
     *,
     local: LocalTables | None = None,
-    steps: int = STEPS,
+    steps: int = LIMITS.support_steps,
 ) -> RowCertificate:
-    """How close rows, known by their margins over ``fit.sets``, are to the projection.
+    """How close rows, given by their margins over ``fit.sets``, are to the projection.
 
     Two bounds, the better counts. The body K lies in L, so ``min_K f >= min_L f``, which ``local``
-    knows (made here if it is not given; for the same fit and n). And ``f(h) - min_K f <= <G, h> -
+    has (made here if it is not given; for the same fit and n). And ``f(h) - min_K f <= <G, h> -
     n min_x G_x`` at the gradient G (Frank, Wolfe 1956), with ``min_x G_x >= -support_bound(-G)``;
     the same number bounds the squared distance.
     """
     answers = fit.answers(tables)
     value = fit.value(answers)
-    known = project_locally(fit, n, steps=steps) if local is None else local
-    lower = known.lower
+    lower = (project_locally(fit, n, steps=steps) if local is None else local).lower
     distance = sqrt(2 * max(0.0, value - lower))
     if n is not None:
         slope = fit.gradient(answers)
@@ -128,12 +122,12 @@ def row_certificate(
 
 
 def _best_bound(domain: Domain, slope: Tables, steps: int) -> float:
-    """On the greatest of ``-slope``: by tables, and by moments where all attributes are yes/no."""
+    """A bound on the maximum of ``-slope``, by tables; also by moments if attributes are yes/no."""
     scores = {s: -g for s, g in slope.items()}
-    found = support_bound(domain, scores, steps=steps).bound
+    bound = support_bound(domain, scores, steps=steps).bound
     if all(len(s) <= 2 and g.shape == (2,) * len(s) for s, g in slope.items()):
-        found = min(found, moment_bound(scores))
-    return found
+        bound = min(bound, moment_bound(scores))
+    return bound
 
 
 def _folded(shape: TableLayout, scores: Tables) -> list[Array]:
@@ -142,44 +136,49 @@ def _folded(shape: TableLayout, scores: Tables) -> list[Array]:
     for names, table in scores.items():
         whole = shape.holders[names]
         g, t = shape.places[whole]
-        kept = [n if a in names else 1 for a, n in zip(whole, out[g].shape[1:], strict=True)]
-        out[g][t] += np.asarray(table, dtype=np.float64).reshape(kept)
+        axes = [n if a in names else 1 for a, n in zip(whole, out[g].shape[1:], strict=True)]
+        out[g][t] += np.asarray(table, dtype=np.float64).reshape(axes)
     return out
 
 
-class _Search:
-    """w per stack as in ``local.py``; ``pull`` is the step against the scale of the scores."""
+class _SupportSearch:
+    """The splitting: w per stack as in `refine.local_consistency`, ``pull`` its step size.
 
-    def __init__(self, shape: TableLayout, given: list[Array]) -> None:
-        self.shape, self.given, self.form = shape, given, agreement(shape)
-        self.pull = max(float(np.ptp(t)) for g in given for t in g) or 1.0
-        self.mean = _mean(given)
-        self.w = [np.full_like(x, 1 / s.cells) for x, s in zip(given, shape.tops, strict=True)]
+    ``pull`` is in units of the scores.
+    """
 
-    def run(self, steps: int, close: float) -> Support:
-        """The steps, until bound and score of the relaxation meet."""
-        scale = sum(float(np.abs(t).max()) for g in self.given for t in g)
-        best, tables, changes = _bound(self.given), self.given, CHANGES
+    def __init__(self, shape: TableLayout, scores: list[Array]) -> None:
+        self.shape, self.scores, self.form = shape, scores, agreement(shape)
+        self.pull = max(float(np.ptp(t)) for g in scores for t in g) or 1.0
+        self.mean = _mean(scores)
+        self.w = [np.full_like(x, 1 / s.cells) for x, s in zip(scores, shape.tops, strict=True)]
+
+    def run(self, steps: int, close: float) -> SupportBound:
+        """The best bound of the steps, until bound and score of the relaxation meet."""
+        scale = sum(float(np.abs(t).max()) for g in self.scores for t in g)
+        best, tables, changes = _bound(self.scores), self.scores, LIMITS.support_changes
+        balance = LIMITS.support_balance
         for step in range(1, steps + 1):
             v = [np.abs(w) for w in self.w]
-            x = [a + g / self.pull for a, g in zip(v, self.given, strict=True)]
+            x = [a + g / self.pull for a, g in zip(v, self.scores, strict=True)]
             ones = [np.ones(len(a)) for a in x]
             self.form.minimise(x, ones, 1.0)
             # What agreement moved, ``x - v - G / pull``, is orthogonal to agreeing tables of total
             # 0: these have the sums of G, up to a constant.
             equal = self._same_mean([self.pull * (a - b) for a, b in zip(x, v, strict=True)])
-            found = _bound(equal)
-            if found < best:
-                best, tables = found, equal
-            score = sum(float(np.vdot(a, g)) for a, g in zip(x, self.given, strict=True))
+            bound = _bound(equal)
+            if bound < best:
+                best, tables = bound, equal
+            score = sum(float(np.vdot(a, g)) for a, g in zip(x, self.scores, strict=True))
             ratio, off = self._move(x)
             if off <= close and abs(best - score) <= close * scale:
                 break
-            if step % CHECK == 0 and changes and not 1 / BALANCE <= ratio <= BALANCE:
+            is_time = step % LIMITS.support_check == 0
+            if is_time and changes and not 1 / balance <= ratio <= balance:
                 changes -= 1
                 self._rebalance(2.0 if ratio > 1 else 0.5)
         # Sums of tables are the same up to rounding only.
-        return Support(best + ROUNDING * scale, self._named(tables))
+        return SupportBound(best + LIMITS.support_rounding * scale, self._named(tables))
 
     def _same_mean(self, tables: list[Array]) -> list[Array]:
         missing = (self.mean - _mean(tables)) / len(self.shape.places)
@@ -188,14 +187,14 @@ class _Search:
     def _move(self, x: list[Array]) -> tuple[float, float]:
         primal = dual = 0.0
         off = 0.0
-        for w, found in zip(self.w, x, strict=True):
+        for w, change in zip(self.w, x, strict=True):
             z = np.maximum(w, 0.0)
-            found -= z
-            w += STEP * found
+            change -= z
+            w += LIMITS.support_step * change
             z -= np.maximum(w, 0.0)
-            primal += float(np.vdot(found, found))
+            primal += float(np.vdot(change, change))
             dual += float(np.vdot(z, z))
-            off = max(off, float(np.abs(found).max()))
+            off = max(off, float(np.abs(change).max()))
         return (sqrt(primal / dual) if dual > 0 else 1.0), off
 
     def _rebalance(self, factor: float) -> None:

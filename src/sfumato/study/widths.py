@@ -47,10 +47,10 @@ from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
+    "AgreedTables",
     "Body",
     "Hull",
     "ProjectedNoise",
-    "Split",
     "Support",
     "Width",
     "agreed",
@@ -446,14 +446,14 @@ def _spread(table: Array, has: Names, names: Names) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class AgreedTables:
     """Tables with the sum of the given ones, none of them part of another; ``upper`` bounds it."""
 
     upper: float
     tables: Tables
 
 
-def agreed(tables: Tables, sizes: Mapping[str, int]) -> Split:
+def agreed(tables: Tables, sizes: Mapping[str, int]) -> AgreedTables:
     """A bound on the maximum of the sum of tables, and the rewritten tables that prove it.
 
     ``max_x sum_s t_s(x_s) <= sum_s max t_s``, for every way of writing the sum. Tables are
@@ -476,7 +476,7 @@ def agreed(tables: Tables, sizes: Mapping[str, int]) -> Split:
     # The sum of the moved functions is zero up to rounding: each of its additions errs by less
     # than 2^-52 of the greatest entry.
     reach = sum(float(np.abs(t).max()) for t in parts.values()) + abs(upper)
-    return Split(upper + reach * len(sizes) * LIMITS.diffusion_sweeps * 2.0**-50, parts)
+    return AgreedTables(upper + reach * len(sizes) * LIMITS.diffusion_sweeps * 2.0**-50, parts)
 
 
 def _bound(parts: Tables) -> float:
@@ -510,7 +510,7 @@ def _absorbed(tables: Tables, sizes: Mapping[str, int]) -> dict[Names, Array]:
 
 
 def climbed(
-    tables: Tables, split: Split, names: Names, sizes: Mapping[str, int], draws: Draws
+    tables: Tables, split: AgreedTables, names: Names, sizes: Mapping[str, int], draws: Draws
 ) -> dict[str, int]:
     """A cell from which no change of a single attribute goes up, the best of several climbs.
 

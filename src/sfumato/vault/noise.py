@@ -381,7 +381,7 @@ def discrete_laplace(scale: Fraction, size: int, random: WordSource) -> NDArray[
     Args:
         scale: The scale of the law.
         size: How many integers are drawn.
-        words: A source of random words.
+        random: A source of random words.
 
     Returns:
         The integers.
@@ -414,7 +414,7 @@ def rounded_gaussian(sigma: Fraction, size: int, random: WordSource) -> NDArray[
     Args:
         sigma: The standard deviation.
         size: How many integers are drawn.
-        words: A source of random words.
+        random: A source of random words.
 
     Returns:
         The integers.

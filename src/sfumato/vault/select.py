@@ -130,7 +130,7 @@ def report_noisy_max(
     Args:
         scores: Exact scores.
         rate: What a score is multiplied by.
-        words: A source of random words.
+        random: A source of random words.
         noise: ``"gumbel"``, ``"exponential"`` or ``"laplace"``.
 
     Returns:
@@ -168,7 +168,7 @@ def exponential_mechanism(
     Args:
         scores: Exact scores.
         rate: What a score is multiplied by in the exponent.
-        words: A source of random words.
+        random: A source of random words.
         count: How many places are chosen.
 
     Returns:

@@ -65,7 +65,7 @@ class SparseVector(Redacted):
 
     Args:
         law: Noise, discoveries, and how far scores move.
-        words: A source of random words; the system's if None.
+        random: A source of random words; the system's if None.
     """
 
     __slots__ = ("_left", "_noise", "_owner", "_random", "law")
@@ -179,7 +179,7 @@ class SparseVector(Redacted):
         Args:
             law: Noise, discoveries, and how far scores move.
             state: What `state` returned.
-            words: A source of random words; the system's if None.
+            random: A source of random words; the system's if None.
 
         Returns:
             The sparse vector, as it stood.
@@ -210,7 +210,7 @@ def above_threshold(
         scores: Exact scores, in steps.
         thresholds: One public number per score, in steps.
         law: Noise, and how far scores move.
-        words: A source of random words; the system's if None.
+        random: A source of random words; the system's if None.
 
     Returns:
         The number of the score, from 0, or None.
@@ -311,7 +311,7 @@ class Discoverer(Redacted):
 
     Args:
         plan: The sparse vectors.
-        words: A source of random words; the system's if None.
+        random: A source of random words; the system's if None.
     """
 
     __slots__ = ("_begun", "_owed", "_plan", "_random", "_vector")
@@ -348,7 +348,7 @@ class Discoverer(Redacted):
         Args:
             plan: The sparse vectors.
             begun: How many of them were begun.
-            words: A source of random words; the system's if None.
+            random: A source of random words; the system's if None.
 
         Returns:
             The tests that go on, or None.
@@ -437,7 +437,7 @@ class Discoverer(Redacted):
         Args:
             plan: The sparse vectors.
             state: What `state` returned.
-            words: A source of random words; the system's if None.
+            random: A source of random words; the system's if None.
 
         Returns:
             The tests, as they stood.

@@ -17,12 +17,12 @@ import sfumato.study.local_model as local
 from sfumato.errors import BudgetError, SchemaError, TooLarge
 from sfumato.study import local_model
 from sfumato.study.local_model import (
-    LARGEST_SIZE,
     RandomizedResponse,
     exp_down,
     keep_threshold,
     respond,
 )
+from sfumato.study.study_limits import LIMITS
 
 EPSILONS = [
     Fraction(1, 1000),
@@ -217,7 +217,7 @@ def test_encode_of_one_code_and_of_none():
 def test_encode_in_blocks_is_the_same_as_at_once(monkeypatch):
     codes = np.arange(100) % 2
     whole = RandomizedResponse(1, 2).encode(codes, SeededWords(5))
-    monkeypatch.setattr(local_model, "_BLOCK", 7)
+    monkeypatch.setattr(local_model, "LIMITS", replace(LIMITS, reports_at_once=7))
     assert np.array_equal(RandomizedResponse(1, 2).encode(codes, SeededWords(5)), whole)
 
 
@@ -245,8 +245,8 @@ def test_a_size_below_two_or_not_an_integer_is_refused(size):
 
 
 def test_a_size_beyond_the_bound_is_refused_with_its_number():
-    with pytest.raises(TooLarge, match=str(LARGEST_SIZE + 1)):
-        RandomizedResponse(1, LARGEST_SIZE + 1)
+    with pytest.raises(TooLarge, match=str(LIMITS.response_cells + 1)):
+        RandomizedResponse(1, LIMITS.response_cells + 1)
 
 
 @pytest.mark.parametrize("bad", [[0, 104729], [-104729, 0], [1.5, 104729.0], ["104729"]])

@@ -15,6 +15,7 @@ from sfumato.refine.consistency import refined_listed
 from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.study import projection_forecast as module
 from sfumato.study.projection_forecast import after_projection
+from sfumato.study.study_limits import LIMITS
 from sfumato.study.widths import Hull
 from tests.shared.made_releases import planned
 
@@ -68,7 +69,7 @@ def test_the_estimate_is_that_of_releases_of_skewed_data():
     forecast = planned(YES_NO, "gaussian", budget=SMALL, neighbours="replace-one")
     found = after_projection(forecast, 50, steps=inf)  # all runs, however many steps
     assert found.estimate is not None
-    assert found.runs == module.RUNS
+    assert found.runs == LIMITS.releases_tried
     rng = np.random.default_rng(3)
     shares = rng.permutation(1 / np.arange(1, 65))
     truth = Hull.of(YES_NO).matrix @ rng.multinomial(50, shares / shares.sum())
