@@ -22,7 +22,7 @@ from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.blockwise import Blockwise, shared_noise, table_block, tree_block
 from sfumato.strategy.combined import combined
 from sfumato.strategy.conditions import conditions
-from sfumato.strategy.factorization import ENTRY_BITS, factorization, factorwise
+from sfumato.strategy.factorization import factorization, factorwise
 from sfumato.strategy.kronecker import wavelet, weighted_tree
 from sfumato.strategy.laplace import laplace_optimum
 from sfumato.strategy.marginals import fourier, marginals_optimum
@@ -30,6 +30,7 @@ from sfumato.strategy.matrix import dense
 from sfumato.strategy.ordered import largest_error, ordered
 from sfumato.strategy.pieces import pieces
 from sfumato.strategy.splits import entry_bits
+from sfumato.strategy.strategy_limits import LIMITS as STRATEGY_LIMITS
 from sfumato.strategy.trees import BRANCHINGS
 from sfumato.strategy.windows import windows
 from sfumato.types import Noise, Objective
@@ -236,7 +237,7 @@ def _largest_error(workload: Workload) -> Strategy:
         raise why from None
 
 
-def _by_orbits(workload: Workload, bits: int = ENTRY_BITS) -> Strategy:
+def _by_orbits(workload: Workload, bits: int = STRATEGY_LIMITS.factorization_bits) -> Strategy:
     problem = orbit_problem(workload)
     if problem is None:
         raise PlanError(NO_PRODUCT)

@@ -25,6 +25,7 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.values import valued
 from sfumato.errors import PlanError, TooLarge
 from sfumato.strategy.sensitivity import Moves, l1_diameter, pair_moves, squared_diameter
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Neighbours, Noise, Objective
 from sfumato.workload.queries import QuerySet, check_entries, repeated
 from sfumato.workload.sensitivity import SensitivityBound, greatest_column_power
@@ -117,22 +118,18 @@ def _hash(head: str, *parts: bytes) -> bytes:
     return out.digest()
 
 
-MEASURED = 2**27  # values measured in one release: 3 GiB with noise and stored form, 1 GiB stored
-
 T = TypeVar("T")
 
-REMEMBERED = 8  # numbers of a strategy at the last few noise scales
-MOST_FOLLOWED = 2**12  # measured values, each taken through the reconstruction once
 
 Norm = Literal[1, 2]
 
 
 def check_measured(values: int) -> None:
     """Refuse a strategy that measures more than a release can hold."""
-    if values > MEASURED:
+    if values > LIMITS.measured_values:
         raise TooLarge(
             f"{values:,} values would be measured ({8 * values / 2**30:,.1f} GiB), the limit is "
-            f"{MEASURED:,}; ask for fewer or coarser queries"
+            f"{LIMITS.measured_values:,}; ask for fewer or coarser queries"
         )
 
 
@@ -399,10 +396,10 @@ class Strategy(MeasuredQueries, Reconstruction):
 
         Kinds of strategies that know no better way follow one measured value after the other.
         """
-        if sum(self.block_rows) > MOST_FOLLOWED:
+        if sum(self.block_rows) > LIMITS.followed_values:
             raise TooLarge(
                 f"{sum(self.block_rows):,} measured values cannot be followed through {term=} of "
-                f"{self.mechanism} one by one; the most are {MOST_FOLLOWED:,}"
+                f"{self.mechanism} one by one; the most are {LIMITS.followed_values:,}"
             )
         values = [np.zeros(rows) for rows in self.block_rows]
         by_block = {b: np.zeros(rows) for b, rows in enumerate(self.block_rows)}
@@ -441,7 +438,7 @@ class Strategy(MeasuredQueries, Reconstruction):
         """What ``compute`` returns, kept under the last few keys: for many budgets in a row."""
         cache = self._remembered
         if key not in cache:
-            for old in list(cache)[: len(cache) + 1 - REMEMBERED]:
+            for old in list(cache)[: len(cache) + 1 - LIMITS.remembered_keys]:
                 cache.pop(old, None)
             cache[key] = compute()
         result: T = cache[key]
@@ -579,11 +576,6 @@ class SumOfProducts(GaussianStrategy):
 # answers would be wrong without a sign of it. So, where a table can be written down, ``R M h = F
 # h`` is checked for one h whose counts are all different: a strategy that fails is not offered.
 
-CELLS = 2**14  # of the made-up table
-VALUES = 2**15  # measured, or answered
-TERMS = 512
-BIAS = 1e-8  # per record, in greatest coefficients of the query
-
 
 def check_unbiased(strategy: Strategy) -> None:
     """Refuse a strategy that loses queries; larger ones than can be tried pass."""
@@ -593,7 +585,7 @@ def check_unbiased(strategy: Strategy) -> None:
     domain = strategy.workload.domain
     names = domain.in_order(frozenset().union(*(t.attributes for t in terms)))
     shape = [domain[n].size for n in names]
-    if prod(shape) > CELLS:
+    if prod(shape) > LIMITS.trial_cells:
         return
     table = (1 + np.arange(prod(shape), dtype=np.int64) * 7919 % 10007).reshape(shape)
 
@@ -607,7 +599,7 @@ def check_unbiased(strategy: Strategy) -> None:
         off = np.abs(strategy.answer(t, values) - term.answer(exact(term)))
         low, high = term.coefficient_bounds()
         greatest = np.maximum(np.abs(low), np.abs(high))
-        if bool((off > BIAS * total * greatest).any()):
+        if bool((off > LIMITS.trial_bias * total * greatest).any()):
             raise PlanError(
                 f"answers of group {term.name!r} are lost in rounding beside much larger queries "
                 "or weights; scale the queries and weights alike, or ask for them by themselves"
@@ -615,9 +607,12 @@ def check_unbiased(strategy: Strategy) -> None:
 
 
 def _can_be_tried(strategy: Strategy, terms: list[Term]) -> bool:
-    if len(terms) > TERMS or any(t.is_wide for t in terms):
+    if len(terms) > LIMITS.trial_terms or any(t.is_wide for t in terms):
         return False
-    return strategy.workload.queries <= VALUES and sum(strategy.block_rows) <= VALUES
+    return (
+        strategy.workload.queries <= LIMITS.trial_values
+        and sum(strategy.block_rows) <= LIMITS.trial_values
+    )
 
 
 # --------------------
@@ -630,11 +625,12 @@ def _can_be_tried(strategy: Strategy, terms: list[Term]) -> bool:
 
 def check_rank(workload: Workload) -> None:
     """Refuse a workload that needs more measured values than a release can hold."""
-    least = least_measured(workload, MEASURED)
-    if least > MEASURED:
+    least = least_measured(workload, LIMITS.measured_values)
+    if least > LIMITS.measured_values:
         raise TooLarge(
             f"{workload.queries:,} queries need at least {least:,} measured values "
-            f"({8 * least / 2**30:,.1f} GiB), the limit is {MEASURED:,}; ask for fewer or coarser "
+            f"({8 * least / 2**30:,.1f} GiB), the limit is {LIMITS.measured_values:,}; ask for "
+            "fewer or coarser "
             "queries"
         )
 

@@ -30,6 +30,7 @@ from sfumato.solve.orbits import CLASS_PART, Axis
 from sfumato.strategy.base import Block, GaussianStrategy, Strategy
 from sfumato.strategy.conjunctions import conjunctions_by_polynomial, is_conjunctive
 from sfumato.strategy.measured import Piece
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective, SearchProgress
 from sfumato.workload.predicates import joint_classes
 from sfumato.workload.queries import QuerySet
@@ -74,8 +75,6 @@ __all__ = [
 # central differential privacy"; Donoho 1994, "Statistical estimation and optimal recovery" (the
 # trade of bias and variance in the worst case).
 
-LARGEST_RANK = 1024  # of a matrix that is factorized approximately
-LARGEST = 2**24  # entries of a matrix that is held
 RANK_ROUNDING = 2.0**-44
 
 
@@ -302,10 +301,10 @@ class _Reduced:
         columns = columns - middle[:, None]
         left, singular, _ = np.linalg.svd(columns, full_matrices=False)
         basis = left[:, singular > singular[0] * max(columns.shape) * RANK_ROUNDING]
-        if basis.shape[1] > LARGEST_RANK:
+        if basis.shape[1] > LIMITS.approximate_rank:
             raise TooLarge(
                 f"an approximate factorization of a matrix of rank {basis.shape[1]:,}; the limit "
-                f"is {LARGEST_RANK:,}: ask for fewer queries or coarser cells"
+                f"is {LIMITS.approximate_rank:,}: ask for fewer queries or coarser cells"
             )
         return cls(basis, basis.T @ columns, middle, where.reshape(-1).astype(np.int64))
 
@@ -321,10 +320,10 @@ def _checked(matrix: object) -> Array:
             f"an approximate factorization needs a matrix of numbers with a row per query, got "
             f"shape {numbers.shape} of {numbers.dtype}"
         )
-    if numbers.size > LARGEST:
+    if numbers.size > LIMITS.approximate_entries:
         raise TooLarge(
             f"a matrix of {numbers.size:,} entries is too large for an approximate factorization; "
-            f"the limit is {LARGEST:,}: ask for fewer queries or coarser cells"
+            f"the limit is {LIMITS.approximate_entries:,}: ask for fewer queries or coarser cells"
         )
     out = numbers.astype(np.float64)
     if not np.isfinite(out).all() or not out.any():
@@ -359,16 +358,7 @@ def _exact(matrix: Array, constant: Array, noise: float) -> ApproximateFactoriza
     )
 
 
-ENTRY_BITS = (14, 18, 22, 26, 30)  # tried until rounding costs next to nothing
-ROUNDING = 1e-4
-MOST_ENTRIES = 2**23  # queries by classes of cells
-MOST_CELLS = 2**25  # of the table that is counted
-MOST_CLASSES = 2**11  # classes of cells: columns of the matrix that is factorized
-NEGLIGIBLE = 1e-8  # measured values below this part of the greatest are left out
 SLACK = 1e-9  # relative: covers the float rounding of E
-ROUNDS = 8  # of weights on the queries, for the largest error
-GOOD_ENOUGH = 1e-2
-LEAST_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -501,14 +491,14 @@ def _least_largest(
     weights = query_weights
     best, least = _weighted(matrix, weights, tau, is_exact), inf
     current = best
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.biased_rounds):
         errors = query_weights * np.sqrt(tau * current.variances + current.bias_bounds**2)
         worst = float(errors.max())
         if worst < least:
             best, least = current, worst
-        if float(errors.min()) > worst * (1 - GOOD_ENOUGH):
+        if float(errors.min()) > worst * (1 - LIMITS.biased_evenness):
             break
-        weights = weights * np.sqrt(np.maximum(errors / worst, LEAST_WEIGHT))
+        weights = weights * np.sqrt(np.maximum(errors / worst, LIMITS.biased_weight_minimum))
         current = _weighted(matrix, weights, tau, is_exact)
     return best
 
@@ -523,10 +513,10 @@ def _rounded(
 ) -> Biased:
     """M as integers times a unit, and E of what is measured then."""
     used = np.linalg.norm(factorization.R, axis=0) * np.abs(factorization.M).max(axis=1)
-    is_used = used > used.max() * NEGLIGIBLE
-    aim_squared = factorization.worst_error() ** 2 * (1 + ROUNDING)
+    is_used = used > used.max() * LIMITS.biased_negligible
+    aim_squared = factorization.worst_error() ** 2 * (1 + LIMITS.biased_rounding)
     offset = np.zeros(len(matrix)) if factorization.offset is None else factorization.offset
-    for bits in ENTRY_BITS:
+    for bits in LIMITS.entry_bits:
         unit = float(np.abs(factorization.M[is_used]).max()) / 2**bits
         entries = np.rint(factorization.M[is_used] / unit).astype(np.int64)
         reconstruction, whole = factorization.R[:, is_used] * unit, entries.astype(np.float64)
@@ -571,11 +561,17 @@ def _axes(workload: Workload) -> tuple[Axis, ...]:
     if not axes:
         raise PlanError("the queries do not tell any two cells apart: only totals are asked")
     count, cells = prod(a.classes for a in axes), prod(a.cells for a in axes)
-    if count > MOST_CLASSES or count * workload.queries > MOST_ENTRIES or cells > MOST_CELLS:
+    if (
+        count > LIMITS.biased_classes
+        or count * workload.queries > LIMITS.biased_entries
+        or cells > LIMITS.biased_cells
+    ):
         raise TooLarge(
             f"{workload.queries:,} queries that tell {count:,} classes of cells apart, in a "
-            f"table of {cells:,}; approximate factorization takes at most {MOST_CLASSES:,} "
-            f"classes, {MOST_ENTRIES:,} coefficients and {MOST_CELLS:,} cells: ask about fewer "
+            f"table of {cells:,}; approximate factorization takes at most "
+            f"{LIMITS.biased_classes:,} "
+            f"classes, {LIMITS.biased_entries:,} coefficients and {LIMITS.biased_cells:,} cells: "
+            "ask about fewer "
             "attributes at once"
         )
     return axes
@@ -583,7 +579,7 @@ def _axes(workload: Workload) -> tuple[Axis, ...]:
 
 def _classes(queries: QuerySet) -> Integers:
     """Cells with equal columns get equal numbers."""
-    if queries.rows * queries.size > MOST_ENTRIES and not queries.is_disjoint:
+    if queries.rows * queries.size > LIMITS.biased_entries and not queries.is_disjoint:
         return np.arange(queries.size)
     classes = queries.cell_classes()
     if classes is not None:
@@ -613,7 +609,6 @@ def _coefficients(term: Term, axes: tuple[Axis, ...]) -> Array:
 # Reference: Armstrong, Kolesar 2018, "Optimal inference in a class of regression models"
 # (fixed-length intervals under a bound on the bias).
 
-STEPS = 60
 SAFE = 1e-9  # relative, far above the error of Newton's method
 
 
@@ -631,7 +626,7 @@ def folded_normal_quantile(ratio: Array, level: float) -> Array:
     # from there never passes the root.
     c = b + ndtri(level)
     c = np.maximum(c, ndtri((1 + level) / 2))
-    for _ in range(STEPS):
+    for _ in range(LIMITS.quantile_steps):
         missing = level - (ndtr(c - b) - ndtr(-c - b))
         density = (np.exp(-((c - b) ** 2) / 2) + np.exp(-((c + b) ** 2) / 2)) / np.sqrt(2 * np.pi)
         step = missing / density

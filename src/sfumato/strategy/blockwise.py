@@ -23,6 +23,7 @@ from math import prod
 import numpy as np
 
 from sfumato.strategy.base import Block, Strategy, check_measured
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.strategy.trees import Tree
 from sfumato.types import Array, Noise, Objective
 from sfumato.workload.queries import Identity, QuerySet, Total, repeated
@@ -36,9 +37,6 @@ __all__ = [
     "table_block",
     "tree_block",
 ]
-
-
-NEGLIGIBLE = 1e-8  # of the greatest error: what counts as the error of a block that has none
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +191,7 @@ def shared_noise(
     # Conditions that nobody fulfils make blocks of zeros, or blocks that answer nothing: they get
     # a finite share all the same.
     columns = np.where(columns > 0, columns, 1.0)
-    errors = np.where(errors > 0, errors, NEGLIGIBLE * (errors.max() or 1.0))
+    errors = np.where(errors > 0, errors, LIMITS.negligible_error * (errors.max() or 1.0))
     # max: equal errors everywhere, s_b^2 ~ e_b; rmse: s_b^(p+2) ~ e_b / c_b^p.
     shares = np.sqrt(errors) if objective == "max" else (errors / columns) ** (1 / (p + 2))
     norm = float((columns * shares**p).sum()) ** (1 / p)

@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 
 from sfumato.strategy.base import Block, Norm, Strategy
-from sfumato.strategy.blockwise import NEGLIGIBLE
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Objective
 from sfumato.workload.sensitivity import SensitivityBound
 from sfumato.workload.workload import Workload
@@ -109,7 +109,9 @@ def combined(
     is_max = objective == "max"
     errors = [s.weighted_error(objective) ** (2 if is_max else 1) for s, _ in parts]
     norms = [strategy.sensitivity(2).power for strategy, _ in parts]
-    least = NEGLIGIBLE * max(errors)  # a part that answers nothing gets some share all the same
+    least = LIMITS.negligible_error * max(
+        errors
+    )  # a part that answers nothing gets some share all the same
     factors = [
         sqrt(max(e, least)) / c if c > 0 else 0.0 for e, c in zip(errors, norms, strict=True)
     ]

@@ -41,6 +41,7 @@ from sfumato.solve.nuclear import best_root, certified_optimum, root_diagonal
 from sfumato.strategy.base import Block, Norm
 from sfumato.strategy.matrix import Mixed
 from sfumato.strategy.measured import Mixture
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Mask, Objective, SearchProgress
 from sfumato.workload.clauses import (
     Clauses,
@@ -153,8 +154,6 @@ class Conditions(Mixed):
 # Optima over all cells are found on few of them: the cells at which the strategy found so far is
 # most sensitive join (Kelley 1960, "The cutting-plane method for solving convex programs").
 
-JOINED = 256  # cells that join in one round
-
 
 def first_cells(clauses: Clauses, weights: Array, starts: int) -> Mask:
     """Cells where every clause holds, and cells climbed from some of them."""
@@ -181,7 +180,7 @@ def too_long(holds: Mask, form: Array, longer: float) -> tuple[Mask, float]:
     """
     truth = np.unique(holds, axis=0).astype(np.float64)
     values = truth @ form if form.ndim == 1 else np.einsum("ij,ij->i", truth @ form, truth)
-    order = np.argsort(-values, kind="stable")[:JOINED]
+    order = np.argsort(-values, kind="stable")[: LIMITS.joined_cells]
     return truth[order[values[order] > 1 + longer]].astype(np.bool_), float(values.max())
 
 
@@ -207,13 +206,7 @@ def joined(cells: Mask, v: Array, candidates: Mask) -> tuple[Mask, Array]:
 # error, by the proof of ``nuclear.py`` with L in the place of D. A good u is the one of the bound
 # above.
 
-SOLVED = 512  # different conditions up to which the bound is driven to the optimum
-WORK = 1400  # conditions times rounds
-CONDITION_BOUNDS_ROUNDS = 12
 EIGEN_ROUNDING = 2.0**-50  # eigenvalues below this, in greatest ones times their number, are none
-CONDITION_BOUNDS_STARTS = 192  # cells from which each search climbs
-TOLERANCE = 1e-2  # of the optimum of a round
-CONDITION_BOUNDS_LONGER = 1e-3  # how much too long a column is that joins
 
 
 class Lower(NamedTuple):
@@ -241,17 +234,26 @@ def lower_bound(
     if not read.any():
         return Lower(0.0, 0.0)
     read_weights, lower = weights[read], 0.0
-    rounds = WORK // len(read_weights) if len(read_weights) <= SOLVED else 0
-    for turn in range(min(CONDITION_BOUNDS_ROUNDS, rounds)):
+    rounds = (
+        LIMITS.bounded_condition_rounds // len(read_weights)
+        if len(read_weights) <= LIMITS.bounded_conditions
+        else 0
+    )
+    for turn in range(min(LIMITS.condition_rounds, rounds)):
         truth = _columns(cells, read)
         root = best_root(
-            np.ascontiguousarray(truth.T.astype(np.int8)), read_weights, objective, TOLERANCE
+            np.ascontiguousarray(truth.T.astype(np.int8)),
+            read_weights,
+            objective,
+            LIMITS.condition_bound_tolerance,
         )
         lower = max(lower, root.lower)
         form = np.zeros((clauses.count, clauses.count))
         form[np.ix_(read, read)] = root.mixing.T @ root.mixing
-        reached = climbed(clauses, form, starting_cells(clauses, CONDITION_BOUNDS_STARTS, turn))
-        violating, longest = too_long(clauses.holds(reached), form, CONDITION_BOUNDS_LONGER)
+        reached = climbed(
+            clauses, form, starting_cells(clauses, LIMITS.condition_bound_starts, turn)
+        )
+        violating, longest = too_long(clauses.holds(reached), form, LIMITS.condition_excess)
         if progress is not None:
             progress(len(cells), longest - 1)
         if not len(violating) or must_stop():
@@ -272,10 +274,10 @@ def _of_the_mean(truth: Mask, weights: Array) -> Lower:
     """Bounds on the sum of weighted squares, by weights on the given cells."""
     matrix = truth.T.astype(np.float64) * weights[:, None]
     roots = root_diagonal(matrix)
-    if len(weights) > SOLVED:  # the weights of a simpler problem
-        v = certified_optimum(common(truth, weights), len(truth), CONDITION_BOUNDS_LONGER).v
+    if len(weights) > LIMITS.bounded_conditions:  # the weights of a simpler problem
+        v = certified_optimum(common(truth, weights), len(truth), LIMITS.condition_excess).v
     else:
-        v = certified_optimum(roots, len(truth), TOLERANCE).v
+        v = certified_optimum(roots, len(truth), LIMITS.condition_bound_tolerance).v
     added = float(roots(v).sum()) ** 2 / float(v.sum())
     u = v / float(v.sum())
     mean = matrix @ u
@@ -286,17 +288,7 @@ def _of_the_mean(truth: Mask, weights: Array) -> Lower:
     return Lower(added, replaced)
 
 
-MOST = 2048  # different conditions: the reconstruction is a matrix of them
-ROUNDS = 12  # of cells that join
-PROOFS = 3  # of the best weights; the last one counts
-BRIEFLY = WORKLOAD_LIMITS.search_multiplications / 12  # for a proof of the best weights
-LOOSE = 1.1  # a bound that is this far above the heaviest cell will not be close
-LONGER = 1e-3  # how much too heavy a cell is that joins
-STARTS = 256  # cells from which each search climbs
-LEAST = 1e-9  # weights g below this part of the greatest are raised: rounding must not lose them
-ENTRY_BITS = 30
 ENTRY_ROUNDING = 0.51  # of an entry to integers: a half, and what floats of 30 bits are off
-CENTRES = 1000  # values of t that are tried
 
 
 def conditions(
@@ -313,9 +305,10 @@ def conditions(
     if not all(t.as_conditions() for t in terms):
         raise PlanError("a group is not given by conditions; plan such groups by themselves")
     count = sum(t.rows for t in terms)
-    if count > MOST:
+    if count > LIMITS.weighted_conditions:
         raise TooLarge(
-            f"{count:,} conditions are too many to be weighted together, at most {MOST:,} are: ask "
+            f"{count:,} conditions are too many to be weighted together, at most "
+            f"{LIMITS.weighted_conditions:,} are: ask "
             "for them in several plans"
         )
     clauses = read_clauses(workload.domain, [c for t in terms for c in t.as_conditions()])
@@ -323,7 +316,7 @@ def conditions(
         raise PlanError("no condition holds for any record: there is nothing to measure")
     weights = _weights(clauses, terms, objective)
     options = [_proportional(clauses, terms, weights, objective)]
-    cells = first_cells(clauses, weights, STARTS)
+    cells = first_cells(clauses, weights, LIMITS.condition_starts)
     if objective == "rmse" and not must_stop():
         best, cells = _best(clauses, weights, cells, progress)
         options.append(best)
@@ -355,14 +348,14 @@ def _proportional(
 ) -> Array:
     """g in proportion to the weights of the queries, or to their squares; proved."""
     shares = weights**2 if objective == "max" else weights
-    shares = np.maximum(shares / float(shares.max()), LEAST)
+    shares = np.maximum(shares / float(shares.max()), LIMITS.condition_weight_minimum)
     is_each_once = (
         len(np.unique(clauses.places[clauses.places >= 0])) == (clauses.places >= 0).sum()
     )
     if is_each_once and bool((shares == 1).all()):
         upper = maximum_overlap(terms).upper  # whole numbers are easier to prove; and remembered
     else:
-        upper = heaviest(clauses, shares, tolerance=LONGER).upper
+        upper = heaviest(clauses, shares, tolerance=LIMITS.condition_excess).upper
     return np.asarray(shares / (upper * ROUND_UP), dtype=np.float64)
 
 
@@ -372,24 +365,33 @@ def _best(
     """The weights of the least error at the known cells, proved at all; and the cells met."""
     start = np.ones(len(cells))
     upper, shares = np.inf, weights
-    for attempt in range(PROOFS):
-        for turn in range(ROUNDS):
-            best = certified_optimum(common(cells, weights), len(cells), LONGER, start=start)
+    for attempt in range(LIMITS.condition_proofs):
+        for turn in range(LIMITS.condition_rounds):
+            best = certified_optimum(
+                common(cells, weights), len(cells), LIMITS.condition_excess, start=start
+            )
             start = best.v
             shares = weights / np.sqrt(cells.T.astype(np.float64) @ best.v) / best.scale
-            shares = np.maximum(shares, LEAST * float(shares.max()))
-            number = attempt * ROUNDS + turn
-            reached = climbed(clauses, shares, starting_cells(clauses, STARTS, number))
-            violating, longest = too_long(clauses.holds(reached), shares, LONGER)
+            shares = np.maximum(shares, LIMITS.condition_weight_minimum * float(shares.max()))
+            number = attempt * LIMITS.condition_rounds + turn
+            reached = climbed(
+                clauses, shares, starting_cells(clauses, LIMITS.condition_starts, number)
+            )
+            violating, longest = too_long(clauses.holds(reached), shares, LIMITS.condition_excess)
             if progress is not None:
                 progress(len(cells), longest - 1)
             if not len(violating) or must_stop():
                 break
             cells, start = joined(cells, start, violating)
-        proof = heaviest(clauses, shares, BRIEFLY, LONGER)
+        proof = heaviest(
+            clauses,
+            shares,
+            WORKLOAD_LIMITS.search_multiplications / LIMITS.brief_proofs,
+            LIMITS.condition_excess,
+        )
         upper = proof.upper
-        is_loose = proof.upper > LOOSE * proof.reached
-        if proof.reached <= 1 + 2 * LONGER or is_loose or must_stop():
+        is_loose = proof.upper > LIMITS.loose_proof * proof.reached
+        if proof.reached <= 1 + 2 * LIMITS.condition_excess or is_loose or must_stop():
             break
         cells, start = joined(cells, start, proof.column[None])
     return np.asarray(shares / (upper * ROUND_UP), dtype=np.float64), cells
@@ -406,7 +408,7 @@ class _Centre(NamedTuple):
 def _centre(shares: Array, weights: Array, objective: Objective) -> _Centre:
     """The t of the least error."""
     total = float(shares.sum())
-    t = np.arange(CENTRES) / CENTRES
+    t = np.arange(LIMITS.condition_centres) / LIMITS.condition_centres
     more = t / ((1 - t) * total)
     longest = np.where(t <= total / 2, 1 - t / total, total / np.maximum(4 * t, 1e-300))
     if objective == "max":
@@ -435,7 +437,7 @@ def _mixture(workload: Workload, clauses: Clauses, shares: Array, centre: _Centr
     k = clauses.count
     unit = np.sqrt(shares / shares.sum())
     matrix = (np.eye(k) - (1 - sqrt(1 - centre.part)) * np.outer(unit, unit)) * np.sqrt(shares)
-    scale = 2.0**ENTRY_BITS / float(np.abs(matrix).max())
+    scale = 2.0**LIMITS.condition_bits / float(np.abs(matrix).max())
     entries = np.rint(matrix * scale).astype(np.int64)
     off = ENTRY_ROUNDING * (k**1.5 if centre.part else sqrt(k))
     squared = (scale * sqrt(centre.longest) + off) ** 2 * ROUND_UP

@@ -33,6 +33,7 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective
 from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or
 from sfumato.workload.queries import Matrix
@@ -187,7 +188,6 @@ def _add(leaf: In, is_negated: bool, domain: Domain, codes: dict[str, int]) -> N
 # private release of marginals on small databases"; Nisan, Szegedy 1994, "On the degree of Boolean
 # functions as real polynomials".
 
-WIDEST = 40  # literals: C(40, 20) is still exact in a float
 SLACK = 1e-12
 
 
@@ -367,9 +367,10 @@ def _counts(width: int) -> Array:
 
 
 def _check(width: int) -> None:
-    if not 0 <= width <= WIDEST:
+    if not 0 <= width <= LIMITS.conjunction_literals:
         raise PlanError(
-            f"a conjunction of {width} literals; polynomials are made for at most {WIDEST}"
+            f"a conjunction of {width} literals; polynomials are made for at most "
+            f"{LIMITS.conjunction_literals}"
         )
 
 
@@ -391,12 +392,6 @@ def _check(width: int) -> None:
 # Sets of attributes are 64-bit masks; levels with too many of them are left out, which is a bias
 # like any other.
 
-MOST_CHARACTERS = 2**15
-MOST_LOOKED_UP = 2**24  # characters of all queries together
-NEGLIGIBLE = 1e-6  # coefficients below this part of the exact one are zero
-ROUNDS = 12
-ERRORS = 40  # sup errors for which a linear program is solved
-LEAST_ERROR = 1e-5
 
 Kind = tuple[int, bool]  # literals, and whether all negations are asked
 
@@ -429,9 +424,9 @@ class Group:
         width = self.kind[0]
         bits = np.array([[bit[n] for n in s] for s in self.sets], dtype=np.int64)
         bits = bits.reshape(len(self.sets), width)
-        left = MOST_CHARACTERS
+        left = LIMITS.conjunction_characters
         for level in range(width + 1):
-            if len(self.sets) * comb(width, level) > MOST_LOOKED_UP:
+            if len(self.sets) * comb(width, level) > LIMITS.conjunction_lookups:
                 break
             members = bits[:, sets_of(width, level)].sum(axis=2, dtype=np.int64)
             masks, where = np.unique(members, return_inverse=True)
@@ -452,10 +447,10 @@ def grouped(workload: Workload, read: Sequence[Read]) -> dict[Kind, Group]:
         listed = [reading] if isinstance(reading, Cube) else reading
         for each in listed:
             width, is_cube = len(each.attributes), isinstance(each, Cube)
-            if width > WIDEST:
+            if width > LIMITS.conjunction_literals:
                 raise TooLarge(
                     f"group {term.name!r} has a conjunction of {width} literals; the most are "
-                    f"{WIDEST}"
+                    f"{LIMITS.conjunction_literals}"
                 )
             group = groups.setdefault((width, is_cube), Group((width, is_cube), [], []))
             group.sets.append(each.attributes)
@@ -478,7 +473,7 @@ def chosen_coefficients(
     """The coefficients of every kind; the noise of one depends on what all of them measure."""
     lengths = {kind: _length(g, _first(g)) for kind, g in groups.items()}
     chosen: dict[Kind, Array] = {}
-    for _ in range(ROUNDS if len(groups) > 1 else 1):
+    for _ in range(LIMITS.conjunction_rounds if len(groups) > 1 else 1):
         for kind, group in groups.items():
             queries = sum(group.weights)
             # d (L_1 + L_2 + ...)^2 = 2 (L_1 + ...) dL_g: as if g were alone with so much more noise
@@ -488,7 +483,7 @@ def chosen_coefficients(
                 coefficients = shrunk(kind[0], group.costs, noise)
             else:
                 coefficients = _least_sup(group, noise)
-            coefficients[np.abs(coefficients) < NEGLIGIBLE * 2.0 ** -kind[0]] = 0.0
+            coefficients[np.abs(coefficients) < LIMITS.coefficient_minimum * 2.0 ** -kind[0]] = 0.0
             chosen[kind] = coefficients
             lengths[kind] = _length(group, coefficients)
     return chosen
@@ -506,7 +501,11 @@ def _length(group: Group, coefficients: Array) -> float:
 def _frontier(width: int, costs: Array) -> tuple[Array, list[Array]]:
     """Sup errors, and for each the coefficients of least cost."""
     errors, polynomials = [], []
-    for error in (0.0, *np.geomspace(LEAST_ERROR, 0.5, ERRORS).tolist(), 1.0):
+    for error in (
+        0.0,
+        *np.geomspace(LIMITS.conjunction_error_minimum, 0.5, LIMITS.conjunction_errors).tolist(),
+        1.0,
+    ):
         c = least_cost(width, costs, error)
         if c is not None:
             errors.append(error)
@@ -555,9 +554,10 @@ def needed(
             "give more budget or ask less"
         )
     distinct, where = np.unique(np.concatenate(masks), return_inverse=True)
-    if len(distinct) > MOST_CHARACTERS:
+    if len(distinct) > LIMITS.conjunction_characters:
         raise TooLarge(
-            f"{len(distinct):,} characters are needed, the most are {MOST_CHARACTERS:,}; ask for "
+            f"{len(distinct):,} characters are needed, the most are "
+            f"{LIMITS.conjunction_characters:,}; ask for "
             "conjunctions of fewer attributes"
         )
     summed = np.bincount(where.reshape(-1), weights=np.concatenate(errors))

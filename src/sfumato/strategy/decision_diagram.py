@@ -19,6 +19,7 @@ import numpy.typing as npt
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge
 from sfumato.solve.effort import must_stop, spend
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Mask, Numbers
 from sfumato.workload.predicates import Condition, joint_classes, leaves, truth_table
 from sfumato.workload.terms import Term
@@ -31,7 +32,6 @@ __all__ = [
 ]
 
 
-MOST_ENTRIES = 2**26  # coefficients of one group, or truth values of one condition
 EXACT = 2.0**53
 PACKED = 60  # truth values that fit in one 64-bit key
 
@@ -195,10 +195,10 @@ def _table(term: Term, keys: dict[str, list[Integers]]) -> tuple[Integers, Array
 
     The classes that the term tells apart along each attribute join ``keys``.
     """
-    if term.rows * term.cells > MOST_ENTRIES:
+    if term.rows * term.cells > LIMITS.diagram_entries:
         raise TooLarge(
             f"group {term.name!r} has {term.rows:,} queries on {term.cells:,} cells; at most "
-            f"{MOST_ENTRIES:,} coefficients of a group are solved as one matrix"
+            f"{LIMITS.diagram_entries:,} coefficients of a group are solved as one matrix"
         )
     if term.greatest * 2.0**term.fraction_bits >= EXACT:
         raise TooLarge(
@@ -227,10 +227,10 @@ def _place(
     own = [_joined([masks[leaf] for leaf in mine if leaf[0] == name]) for name in names]
     firsts = [np.unique(of, return_index=True)[1] for of in own]
     shape = [len(f) for f in firsts]
-    if prod(shape) > MOST_ENTRIES:
+    if prod(shape) > LIMITS.diagram_entries:
         raise TooLarge(
             f"a condition on {', '.join(names)} tells {prod(shape):,} combinations apart, more "
-            f"than {MOST_ENTRIES:,}; split it into several"
+            f"than {LIMITS.diagram_entries:,}; split it into several"
         )
     at = dict(zip(names, firsts, strict=True))
     truth = truth_table(
@@ -310,11 +310,6 @@ def _packed(bits: Mask) -> Words:
 # manipulation", with more than two branches; merging equal cells is the workload-based partition
 # of Zhang et al. 2018 (``workload/predicates.py``).
 
-COLUMNS_MOST_ENTRIES = 2**27  # of the matrix of distinct columns
-MOST_QUERIES = 2**18
-MOST_MOVES = 2**23  # combinations of a state and a class that are looked at per attribute
-AT_ONCE = 2**24  # words of states that are looked at together
-
 
 @dataclass(frozen=True, eq=False)
 class Columns:
@@ -334,10 +329,10 @@ def distinct_columns(domain: Domain, terms: Sequence[Term]) -> Columns:
     reading = read(domain, terms)
     states, sizes = reading.start(), np.ones(1)
     for axis, count in enumerate(reading.class_counts):
-        if len(states) * count > MOST_MOVES:
+        if len(states) * count > LIMITS.column_moves:
             raise _too_many(reading, queries, len(states) * count)
         states, sizes = _moved(reading, axis, states, sizes)
-        if len(states) * queries > COLUMNS_MOST_ENTRIES:
+        if len(states) * queries > LIMITS.column_entries:
             raise _too_many(reading, queries, len(states))
     return Columns(reading.matrix(states), sizes)
 
@@ -351,21 +346,21 @@ def _check(domain: Domain, terms: Sequence[Term], queries: int) -> None:
     sharp = [p for p in products if all(q.separates_cells for _, q in p.factors)]
     cells = domain.cells(domain.in_order({n for t in sharp for n in t.attributes}))
     if (
-        queries > MOST_QUERIES
-        or entries > COLUMNS_MOST_ENTRIES
-        or cells * queries > COLUMNS_MOST_ENTRIES
+        queries > LIMITS.column_queries
+        or entries > LIMITS.column_entries
+        or cells * queries > LIMITS.column_entries
     ):
         raise TooLarge(
             f"{queries:,} queries, of which {sum(t.rows for t in tables):,} are on tables of "
             f"{cells:,} or more cells, are too many to be solved as one matrix of "
-            f"{COLUMNS_MOST_ENTRIES:,} coefficients; products of query sets have better ways"
+            f"{LIMITS.column_entries:,} coefficients; products of query sets have better ways"
         )
 
 
 def _moved(reading: Reading, axis: int, states: Words, sizes: Array) -> tuple[Words, Array]:
     """Every state after one more attribute, with the number of cells that lead to it."""
     weights = reading.class_sizes[axis]
-    step = max(1, AT_ONCE // states.size)
+    step = max(1, LIMITS.numbers_at_once // states.size)
     parts: list[Words] = []
     counted: list[Array] = []
     for first in range(0, len(weights), step):
@@ -403,6 +398,6 @@ def _too_many(reading: Reading, queries: int, count: int) -> TooLarge:
     counts = " x ".join(f"{n:,}" for n in reading.class_counts)
     return TooLarge(
         f"{queries:,} queries tell {counts} classes of cells apart, and {count:,} or more of their "
-        f"combinations; at most {COLUMNS_MOST_ENTRIES // max(queries, 1):,} are solved as one "
+        f"combinations; at most {LIMITS.column_entries // max(queries, 1):,} are solved as one "
         "matrix: ask about fewer attributes at once"
     )

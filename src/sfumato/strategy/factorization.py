@@ -25,6 +25,7 @@ from sfumato.solve.orbits import CLASS_PART, Axis, OrbitProblem, Part
 from sfumato.solve.weighted_orbits import row_quadratics
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy, SumOfProducts
 from sfumato.strategy.measured import Piece
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective
 from sfumato.workload.queries import Matrix, QuerySet, Total
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
@@ -40,11 +41,7 @@ __all__ = [
 ]
 
 
-ENTRY_BITS = 20  # of rounded coefficients
-FINER = (0, 10, 20)  # bits more: the first that lose no direction
 WORD = 2.0**62  # whole numbers that 64 bits hold, with room
-LEAST_PIVOT = 1e-9  # queries of length 1 that are less than this apart from others follow from them
-LEAST_SINGULAR = 1e-8  # of the greatest singular value, below which a direction is lost
 
 Factors = dict[str, QuerySet]
 
@@ -230,7 +227,10 @@ class Factorization(SumOfProducts):
 
 
 def factorization(
-    workload: Workload, problem: OrbitProblem, optimum: Certified, bits: int = ENTRY_BITS
+    workload: Workload,
+    problem: OrbitProblem,
+    optimum: Certified,
+    bits: int = LIMITS.factorization_bits,
 ) -> Factorization:
     """Pieces with integer matrices of so many bits from the roots of an optimal X."""
     roots = [sector for sector in problem.roots(optimum) if sector.root.size]
@@ -290,7 +290,7 @@ def _whole(
         reach = np.abs(basis).max(axis=1, keepdims=True)
         basis = basis * (reach.max() // reach)  # rows of like size: rounding treats them alike
         mixing = root @ np.linalg.pinv(basis.astype(np.float64))
-    for more in FINER:
+    for more in LIMITS.factorization_finer_bits:
         unit = float(np.abs(mixing).max()) / (2 ** (least_bits + more) if root.size > 1 else 1)
         entries = np.rint(mixing / unit).astype(np.int64)
         if basis is not None:
@@ -316,10 +316,10 @@ def _inverse(entries: Array) -> Array | None:
         except np.linalg.LinAlgError:
             return None
         reach = float(np.linalg.norm(entries) * np.linalg.norm(inverse))
-        if reach * LEAST_SINGULAR < 1:
+        if reach * LIMITS.factorization_singular_minimum < 1:
             return inverse
     left, values, right = np.linalg.svd(entries, full_matrices=False)
-    if values[-1] > values[0] * LEAST_SINGULAR:
+    if values[-1] > values[0] * LIMITS.factorization_singular_minimum:
         return np.asarray((right.T / values) @ left.T, dtype=np.float64)
     return None
 
@@ -344,7 +344,7 @@ def _asked_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: in
     lengths = np.linalg.norm(stacked.astype(np.float64), axis=1, keepdims=True)
     triangle, order = qr((stacked / lengths).T, mode="r", pivoting=True)
     pivots = np.abs(np.diag(triangle))
-    if len(pivots) > rank and pivots[rank] > LEAST_PIVOT * pivots[0]:
+    if len(pivots) > rank and pivots[rank] > LIMITS.dependent_part * pivots[0]:
         # Eigenvalues of the Gram matrix are squares: those of small queries drown in rounding.
         raise PlanError("some queries are lost in rounding beside much larger ones")
     return np.asarray(stacked[np.sort(order[:rank])], dtype=np.int64)
@@ -388,9 +388,6 @@ def _class_counts(piece: Piece) -> list[int]:
 # the least largest error (weights that are products show it, see ``ordered.py``): the product of
 # optimal strategies is optimal, and their bounds multiply. Neither the domain nor the Gram matrix
 # is built.
-
-LISTED = 2**24  # queries whose variances are listed one by one
-RANK = 1e-9  # singular values below this part of the greatest are zero: rows of differences
 
 
 @dataclass(frozen=True, eq=False)
@@ -527,7 +524,7 @@ class Factorwise(GaussianStrategy):
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The product of the greatest; for several blocks and very many queries a bound on it."""
-        if len(self.combinations) > 1 and self._target.rows <= LISTED:
+        if len(self.combinations) > 1 and self._target.rows <= LIMITS.variances_listed:
             return float(self.variances(term, block_variances).max())
         return sum(
             float(block_variances[b])
@@ -603,7 +600,7 @@ def _blocks(strategy: Strategy, name: str) -> tuple[FactorBlock, ...]:
         if all(label == CLASS_PART for label in piece.part) and len(rows) == size:
             whole = inverse[piece.axes[0].class_of] if piece.axes else inverse
         else:
-            whole = np.linalg.pinv(rows.astype(np.float64), rcond=RANK)
+            whole = np.linalg.pinv(rows.astype(np.float64), rcond=LIMITS.rank_singular_minimum)
         out.append(FactorBlock(Matrix(size, rows, 0), block.share, whole))
     return tuple(out)
 

@@ -24,6 +24,7 @@ from sfumato.errors import PlanError
 from sfumato.solve.effort import must_stop
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import shared_noise
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.strategy.trees import best_tree, best_wavelet
 from sfumato.types import Array, Noise, Objective
 from sfumato.workload.queries import Identity, QuerySet, Total
@@ -31,7 +32,6 @@ from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
-    "TABLE_CELLS",
     "Design",
     "fitted_product",
     "power_of",
@@ -39,10 +39,6 @@ __all__ = [
     "weighted_tree",
 ]
 
-
-TABLE_CELLS = 2**25  # cells of the table that one block is measured on
-ROUNDS = 5
-ENOUGH = 1e-4  # relative gain of a round below which no further one is made
 
 WeightedSets = list[tuple[float, QuerySet]]
 # The best measured set for weighted query sets of one attribute, given the last one found.
@@ -75,14 +71,14 @@ def fitted_product(terms: Sequence[Product], design: Design, p: int, title: str 
     if not names:
         return Product(domain, title + "total", 1.0, ())
     cells = domain.cells(names)
-    if cells > TABLE_CELLS:
+    if cells > LIMITS.table_cells:
         raise PlanError(f"the table of {', '.join(names)} has {cells:,} cells")
     sets = {n: [dict(t.factors).get(n, Total(domain[n].size)) for t in terms] for n in names}
     weights = np.array([t.weight**2 for t in terms])
     chosen: dict[str, QuerySet] = {n: Identity(domain[n].size) for n in names}
     errors = {n: _errors(chosen[n], sets[n], p) for n in names}
     last = np.inf
-    for turn in range(ROUNDS):
+    for turn in range(LIMITS.product_rounds):
         for name in names:
             others = weights * prod((errors[n] for n in names if n != name), start=np.ones(1))
             scaled = others / (float(others.max()) or 1.0)
@@ -92,7 +88,12 @@ def fitted_product(terms: Sequence[Product], design: Design, p: int, title: str 
             if turn == 0 or others @ tried <= others @ errors[name]:
                 chosen[name], errors[name] = candidate, tried
         value = float(weights @ prod(errors.values(), start=np.ones(1)))
-        if value > last * (1 - ENOUGH) or len(names) == 1 or len(terms) == 1 or must_stop():
+        if (
+            value > last * (1 - LIMITS.product_gain)
+            or len(names) == 1
+            or len(terms) == 1
+            or must_stop()
+        ):
             break
         last = value
     factors = tuple(chosen.items())
@@ -116,7 +117,7 @@ def _transformed(
     """One block for the terms on the same attributes; those without intervals as asked."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for i, term in enumerate(workload.terms):
-        if term.as_product() is not None and term.cells <= TABLE_CELLS:
+        if term.as_product() is not None and term.cells <= LIMITS.table_cells:
             groups.setdefault(term.attributes, []).append(i)
     blocks: list[Term] = []
     source: dict[int, int] = {}

@@ -31,10 +31,11 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import shared_noise, table_block
-from sfumato.strategy.kronecker import TABLE_CELLS, WeightedSets, fitted_product
-from sfumato.strategy.marginals import MOST_MERGED, merged_tables, weighted_marginals
+from sfumato.strategy.kronecker import WeightedSets, fitted_product
+from sfumato.strategy.marginals import merged_tables, weighted_marginals
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.strategy.subset_bounds import sum_of_bounds
-from sfumato.strategy.templates import LARGEST, Template, best_template
+from sfumato.strategy.templates import Template, best_template
 from sfumato.strategy.trees import best_tree
 from sfumato.types import Noise, Objective
 from sfumato.workload.queries import Identity, QuerySet
@@ -47,9 +48,6 @@ __all__ = [
 
 
 NAME = "laplace-optimum"
-LONGEST = 2**16  # cells of a single attribute: no template is that long, and trees are tried anyway
-MOST_GROUPS = 2048  # of queries, between which the noise is shared
-MOST_TOGETHER = 256  # groups that one product is fitted to
 
 
 def laplace_optimum(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
@@ -59,11 +57,11 @@ def laplace_optimum(workload: Workload, noise: Noise, objective: Objective) -> S
     """
     if noise != "laplace":
         raise PlanError("templates of unit L1 norm are for Laplace noise")
-    if len(workload.terms) > MOST_GROUPS:
-        raise TooLarge(f"{len(workload.terms):,} groups, more than {MOST_GROUPS:,}")
+    if len(workload.terms) > LIMITS.laplace_groups:
+        raise TooLarge(f"{len(workload.terms):,} groups, more than {LIMITS.laplace_groups:,}")
     if len(workload.terms) == 1 and len(workload.terms[0].attributes) == 1:
         cells = workload.terms[0].cells
-        if cells > LONGEST:
+        if cells > LIMITS.laplace_cells:
             raise PlanError(
                 f"along one attribute of {cells:,} cells it would be that of laplace-weighted-tree"
             )
@@ -109,7 +107,10 @@ def _groupings(workload: Workload, designs: _Designs) -> list[list[list[int]]]:
         return []
     domain, sets = workload.domain, {i: set(t.attributes) for i, t in products.items()}
     named = domain.in_order(n for t in products.values() for n in t.attributes)
-    together = len(products) <= MOST_TOGETHER and domain.cells(named) <= TABLE_CELLS
+    together = (
+        len(products) <= LIMITS.laplace_groups_together
+        and domain.cells(named) <= LIMITS.table_cells
+    )
     tried = [[list(products)]] if together else []
     largest = {
         t.attributes: 0.0
@@ -117,7 +118,9 @@ def _groupings(workload: Workload, designs: _Designs) -> list[list[list[int]]]:
         if not any(sets[i] < other for other in sets.values())
     }
     tried.append(_assigned(products, largest, domain))
-    if 1 < len(products) <= MOST_MERGED and all(t.cells <= TABLE_CELLS for t in products.values()):
+    if 1 < len(products) <= LIMITS.merged_tables and all(
+        t.cells <= LIMITS.table_cells for t in products.values()
+    ):
         weights: dict[tuple[str, ...], float] = {}
         for term in products.values():
             own = _alone(term, designs) / term.cells
@@ -158,7 +161,7 @@ def _measured(
     for members in groups:
         terms = [t for i in members if (t := workload.terms[i].as_product()) is not None]
         source.update(dict.fromkeys(members, len(blocks)))
-        plain = len(terms) == 1 and (terms[0].is_table or terms[0].cells > TABLE_CELLS)
+        plain = len(terms) == 1 and (terms[0].is_table or terms[0].cells > LIMITS.table_cells)
         blocks.append(terms[0] if plain else fitted_product(terms, designs, 1))
     for i, term in enumerate(workload.terms):
         if i not in source:
@@ -180,7 +183,7 @@ def _designed(weighted: WeightedSets, p: int, previous: QuerySet | None) -> Quer
     size = weighted[0][1].size
     if all(q.is_identity for _, q in weighted):
         return Identity(size)
-    if size > LARGEST:
+    if size > LIMITS.template_classes:
         return best_tree(weighted, p)
     template = best_template(weighted, previous if isinstance(previous, Template) else None)
     is_plain = not len(template.extra) and len(template.diagonal) == size
@@ -189,7 +192,7 @@ def _designed(weighted: WeightedSets, p: int, previous: QuerySet | None) -> Quer
 
 def _plain(workload: Workload, term: Term) -> Term:
     """As asked, or as a table where that errs less."""
-    if term.as_product() is not None or term.is_wide or term.cells > TABLE_CELLS:
+    if term.as_product() is not None or term.is_wide or term.cells > LIMITS.table_cells:
         return term
     longest = prod(float(values.max()) for _, values in term.column_factors(1))
     if term.rows * longest**2 <= float(term.row_powers(2).sum()):

@@ -44,9 +44,10 @@ from sfumato.solve.lattice import Lattice, asked_sets, lattice
 from sfumato.solve.nuclear import certified_optimum
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy
 from sfumato.strategy.blockwise import table_block
-from sfumato.strategy.kronecker import TABLE_CELLS, power_of
+from sfumato.strategy.kronecker import power_of
 from sfumato.strategy.sensitivity import Moves, set_moves
 from sfumato.strategy.splits import Split, centred_split
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.strategy.templates import stop_in_time
 from sfumato.types import Array, Integers, Noise, Objective
 from sfumato.workload.queries import Matrix, QuerySet, repeated
@@ -55,7 +56,6 @@ from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
 __all__ = [
-    "MOST_MERGED",
     "Fourier",
     "Marginals",
     "WeightedMarginals",
@@ -64,11 +64,6 @@ __all__ = [
     "merged_tables",
     "weighted_marginals",
 ]
-
-
-TOLERANCE = 1e-7  # how close to its lower bound the largest error is driven
-STEPS = 1000
-LEAST_START = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,9 +386,14 @@ def _worst(
 
     # Were every marginal alone in its greatest piece, lambda_B ~ c_B d_B^2.
     start = c * subsets.of_terms(np.maximum(sizes - 1, 1)) ** 2
-    start = np.maximum(start / start.mean(), LEAST_START)
+    start = np.maximum(start / start.mean(), LIMITS.marginals_start_minimum)
     optimum = certified_optimum(
-        diagonal, subsets.terms, TOLERANCE, STEPS, start=start, progress=progress
+        diagonal,
+        subsets.terms,
+        LIMITS.marginals_tolerance,
+        LIMITS.marginals_steps,
+        start=start,
+        progress=progress,
     )
     return optimum.v / optimum.v.sum() * c, optimum.lower
 
@@ -418,11 +418,7 @@ def _worst(
 # for all marginals); Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for
 # noisy marginals under convex loss functions" (residuals).
 
-MOST_PAIRS = 2**22  # pairs of a measured table and a set of attributes
-MOST_MERGED = 600  # asked tables between which merging is tried
-LEAST = 1e-7  # of all shares: a table below it is not measured
 LARGEST_LOG = 700.0  # floats hold no greater exponential
-WEIGHTED_MARGINALS_STEPS = 500
 
 Subset = tuple[str, ...]
 
@@ -564,7 +560,7 @@ def weighted_marginals(workload: Workload) -> WeightedMarginals:
     for term in workload.terms:
         if not term.is_table:
             raise PlanError(f"group {term.name!r} is not a table of counts")
-        if term.cells > TABLE_CELLS:
+        if term.cells > LIMITS.table_cells:
             raise TooLarge(f"the table of {term.name!r} has {term.cells:,} cells")
         names = term.attributes
         weights[names] = weights.get(names, 0.0) + term.weight**2
@@ -596,7 +592,7 @@ class _Search:
     def best(self) -> dict[Subset, float]:
         """Tables with their shares, summing to 1."""
         starts = [self._as_asked(self.weights)]
-        if len(self.weights) <= MOST_MERGED:
+        if len(self.weights) <= LIMITS.merged_tables:
             starts.append(self._as_asked(merged_tables(self.domain, self.weights)))
         ends = [self._followed(start) for start in starts]
         return min(ends, key=lambda end: end[0])[1]
@@ -612,9 +608,9 @@ class _Search:
         from scipy.optimize import minimize
 
         tables = list(dict.fromkeys([*start, *self.sets]))
-        if len(tables) * len(self.sets) > MOST_PAIRS:
+        if len(tables) * len(self.sets) > LIMITS.weighted_marginals_pairs:
             tables = list(start)
-        if len(tables) * len(self.sets) > MOST_PAIRS:
+        if len(tables) * len(self.sets) > LIMITS.weighted_marginals_pairs:
             raise TooLarge(f"{len(tables):,} tables and {len(self.sets):,} sets of attributes")
         holds = self._holds(tables)
         first = np.array([start.get(a, 0.0) for a in tables]) + 1e-3 / len(tables)
@@ -635,10 +631,14 @@ class _Search:
             method="L-BFGS-B",
             bounds=[(1e-12, None)] * len(tables),
             callback=stop_in_time,
-            options={"maxiter": WEIGHTED_MARGINALS_STEPS, "maxcor": 30, "ftol": 1e-12},
+            options={"maxiter": LIMITS.weighted_marginals_steps, "maxcor": 30, "ftol": 1e-12},
         )
         shares = np.asarray(end.x) / float(np.sum(end.x))
-        measured = {a: float(s) for a, s in zip(tables, shares, strict=True) if s > LEAST}
+        measured = {
+            a: float(s)
+            for a, s in zip(tables, shares, strict=True)
+            if s > LIMITS.weighted_marginals_minimum
+        }
         return float(end.fun), measured
 
     def _holds(self, tables: list[Subset]) -> Array:
@@ -673,7 +673,7 @@ def merged_tables(domain: Domain, tables: Mapping[Subset, float]) -> dict[Subset
         union = np.minimum(logs[:, None] + logs - (inside * sizes) @ inside.T, LARGEST_LOG)
         alone = np.cbrt(weights * np.exp(logs))
         both = np.cbrt((weights[:, None] + weights) * np.exp(union))
-        saved = np.where(union > np.log(TABLE_CELLS), -np.inf, alone[:, None] + alone - both)
+        saved = np.where(union > np.log(LIMITS.table_cells), -np.inf, alone[:, None] + alone - both)
         np.fill_diagonal(saved, -np.inf)
         i, j = np.unravel_index(int(saved.argmax()), saved.shape)
         if saved[i, j] <= 0:
@@ -705,9 +705,6 @@ def _subsets(names: Subset) -> Iterator[Subset]:
 #
 # Reference: Barak, Chaudhuri, Dwork, Kale, McSherry, Talwar 2007, "Privacy, accuracy, and
 # consistency too: a holistic solution to contingency table release".
-
-MOST_CHARACTERS = 2**14
-LARGEST_TERM = 16  # attributes of one term: it has 2^16 characters
 
 
 @dataclass(frozen=True, eq=False)
@@ -782,16 +779,18 @@ def fourier(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
                 f"attribute {long[0]!r} has {workload.domain[long[0]].size} cells; characters need "
                 "yes/no attributes"
             )
-        if len(term.factors) > LARGEST_TERM:
-            raise TooLarge(f"group {term.name!r} has more than {LARGEST_TERM} attributes")
+        if len(term.factors) > LIMITS.fourier_attributes:
+            raise TooLarge(
+                f"group {term.name!r} has more than {LIMITS.fourier_attributes} attributes"
+            )
         for subset, coefficients in _expanded(term.factors):
             if not coefficients.any():
                 continue
             part = term.weight**2 * coefficients**2
             squares[subset] = squares.get(subset, 0.0) + float(part.sum())
             greatest[subset] = max(greatest.get(subset, 0.0), float(part.max()))
-            if len(squares) > MOST_CHARACTERS:
-                raise TooLarge(f"more than {MOST_CHARACTERS:,} characters are needed")
+            if len(squares) > LIMITS.fourier_characters:
+                raise TooLarge(f"more than {LIMITS.fourier_characters:,} characters are needed")
     if not squares:
         raise PlanError("no query has a coefficient")
     p = power_of(noise)

@@ -27,6 +27,7 @@ from sfumato.solve.nuclear import LARGEST_SIDE, best_root, spanning_cells
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
 from sfumato.strategy.decision_diagram import Columns, distinct_columns
 from sfumato.strategy.measured import Mixture
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers, Objective, SearchProgress
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Term
@@ -85,16 +86,7 @@ class Mixed(GaussianStrategy):
         return np.append(values, 0.0)[self.places[term]]
 
 
-TOLERANCE = 7e-5  # leaves room for rounding to integers below 1.0001
-ENTRY_BITS = (14, 18, 22, 26, 30)  # tried until rounding costs next to nothing
-ROUNDING = 2e-5
-DEPENDENT = 1e-9  # pivots below this part of the first do not count
-UNEVEN = 2.0**10  # times the shortest query
-HELPED = 1e-4  # of the error: what queries too small to be reached may add
-LEAST_SINGULAR = 1e-6  # of the greatest: C stays invertible when rounded
-LARGEST_RANK = 2048  # measured values: the reconstruction has this many columns
 LARGEST = 2.0**62  # whole numbers that 64 bits hold, with room; a mixture refuses larger ones
-HELD = 2**27  # numbers of all columns of M, held at once for their diameter
 
 
 class Dense(Mixed):
@@ -110,7 +102,7 @@ class Dense(Mixed):
             return super()._diameters(norm)
         mixture = self.mixture
         longest = self._columns[2]
-        if mixture.rows * mixture.columns.shape[1] > HELD:
+        if mixture.rows * mixture.columns.shape[1] > LIMITS.diameter_numbers:
             return (4 * longest * ROUND_UP,)
         farthest = farthest_pair(np.concatenate(list(mixture.chunks()), axis=1))
         # Either column may be off, and so is a difference of nearly equal long ones.
@@ -145,7 +137,7 @@ def dense(
     matrix = queries.matrix if len(used) == queries.matrix.shape[1] else queries.matrix[:, used]
     cells = spanning_cells(matrix)
     basis, coordinates = _basis(matrix, cells)
-    root = best_root(matrix, queries.weights, objective, TOLERANCE, progress, cells)
+    root = best_root(matrix, queries.weights, objective, LIMITS.matrix_tolerance, progress, cells)
     whole = queries.matrix[basis]  # with the cells that no query counts
     options = _invertible(root.mixing @ coordinates, whole)
     if len(options) > 1:
@@ -217,10 +209,11 @@ def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
     sized = some / lengths
     triangle, order = qr((sized * _preferred(lengths)).T, mode="r", pivoting=True)
     pivots = np.abs(np.diag(triangle))
-    rank = int((pivots > pivots[0] * DEPENDENT).sum())
-    if rank > LARGEST_RANK:
+    rank = int((pivots > pivots[0] * LIMITS.dependent_part).sum())
+    if rank > LIMITS.matrix_rank:
         raise TooLarge(
-            f"the queries have rank {rank:,}; at most {LARGEST_RANK:,} values are measured as one "
+            f"the queries have rank {rank:,}; at most {LIMITS.matrix_rank:,} values are measured "
+            "as one "
             "matrix: products of query sets have better ways"
         )
     basis = np.sort(order[:rank]).astype(np.int64)
@@ -229,14 +222,14 @@ def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
     parts = np.linalg.solve(square[basis].T, square.T).T
     # How much of its own length a query owes to each of the basis: what is rounding, and what is
     # not, does not depend on how long queries are.
-    parts[np.abs(parts) < DEPENDENT] = 0.0
+    parts[np.abs(parts) < LIMITS.dependent_part] = 0.0
     coordinates = parts * lengths / lengths[basis].T
     coordinates[basis] = np.eye(rank)
     near = np.rint(coordinates)
-    is_near = (near != 0) & (np.abs(coordinates - near) < DEPENDENT)
+    is_near = (near != 0) & (np.abs(coordinates - near) < LIMITS.dependent_part)
     coordinates = np.where(is_near, near, coordinates)
     off = np.abs((coordinates @ some[basis] - some) / lengths).max()
-    if off > DEPENDENT:
+    if off > LIMITS.dependent_part:
         raise PlanError(
             f"the queries depend on each other too closely: rewriting them errs by {off:.1e}; "
             "leave out those that nearly repeat others"
@@ -249,7 +242,7 @@ def _preferred(lengths: Array) -> Array:
 
     A multiple of a much shorter one would need coefficients as much larger.
     """
-    if float(lengths.max()) <= UNEVEN * float(lengths.min()):
+    if float(lengths.max()) <= LIMITS.uneven_lengths * float(lengths.min()):
         return np.ones_like(lengths)
     return np.asarray(1 + np.log(lengths / lengths.min()) / np.log(lengths.max() / lengths.min()))
 
@@ -261,13 +254,13 @@ def _invertible(mixing: Array, basis: Numbers) -> list[Array]:
     share: of their own length, or, as good as ever for small ones, of queries of length 1.
     """
     singular, right = _directions(mixing)
-    least = LEAST_SINGULAR * singular[0]
+    least = LIMITS.matrix_singular_minimum * singular[0]
     plain = (right.T * np.maximum(singular, least)) @ right
     if singular[-1] >= least:
         return [plain]
     lengths = np.linalg.norm(basis.astype(np.float64), axis=1)
     singular, right = _directions(mixing * lengths)
-    sizes = np.maximum(singular, LEAST_SINGULAR * singular[0])
+    sizes = np.maximum(singular, LIMITS.matrix_singular_minimum * singular[0])
     return [(right.T * sizes) @ right / lengths, plain]
 
 
@@ -280,8 +273,8 @@ def _helped(
     optimum for the largest error, a small part of it for the sum.
     """
     inverse = np.linalg.solve(mixing.T, coordinates.T).T
-    far = weights**2 * (inverse**2).sum(axis=1) > lower * (1 + ROUNDING)
-    error = lower if objective == "max" else lower * HELPED / max(int(far.sum()), 1)
+    far = weights**2 * (inverse**2).sum(axis=1) > lower * (1 + LIMITS.matrix_rounding)
+    error = lower if objective == "max" else lower * LIMITS.matrix_helped / max(int(far.sum()), 1)
     rows = coordinates[far] * (weights[far] / sqrt(error))[:, None]
     singular, right = _directions(np.concatenate([mixing, rows]))
     return np.asarray((right.T * singular) @ right, dtype=np.float64)
@@ -313,8 +306,8 @@ def _rounded(
     least = np.inf
     is_late = must_stop()
     for mixing in options:
-        aim = np.inf if is_late else error(mixing) * (1 + ROUNDING)
-        for bits in ENTRY_BITS[-1:] if is_late else ENTRY_BITS:
+        aim = np.inf if is_late else error(mixing) * (1 + LIMITS.matrix_rounding)
+        for bits in LIMITS.entry_bits[-1:] if is_late else LIMITS.entry_bits:
             unit = float(np.abs(mixing).max()) / 2**bits
             entries: Integers = np.rint(mixing / unit).astype(np.int64)
             matrix = entries.astype(np.float64)
@@ -334,7 +327,7 @@ def _rounded(
 
 def _longest(matrix: Array, basis: Numbers) -> float:
     """The greatest squared column of ``matrix @ basis``."""
-    step = max(1, 2**24 // len(matrix))
+    step = max(1, LIMITS.numbers_at_once // len(matrix))
     parts = (basis[:, i : i + step].astype(np.float64) for i in range(0, basis.shape[1], step))
     return max(float(((matrix @ p) ** 2).sum(axis=0).max()) for p in parts)
 

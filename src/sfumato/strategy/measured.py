@@ -19,6 +19,7 @@ import numpy as np
 
 from sfumato.errors import PlanError
 from sfumato.solve.orbits import CLASS_PART, Axis
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.queries import GRAM_ERROR, Prefix, QuerySet, Ranges, widened, widest
 from sfumato.workload.terms import Term
@@ -192,7 +193,6 @@ def _difference_power(n: int, p: int) -> float:
 # multiplies them by C in integers. What one record moves is known from the distinct columns of F_B
 # (``decision_diagram.py``), so no cell is ever visited.
 
-AT_ONCE = 2**24  # numbers of one chunk of columns
 EXACT = 2.0**53  # floats hold all whole numbers up to this
 
 
@@ -299,7 +299,7 @@ class Mixture(Term):
         any order (Higham 2002, "Accuracy and stability of numerical algorithms", section 3.1).
         """
         matrix = self.entries.astype(np.float64)
-        step = max(1, AT_ONCE // max(self.entries.shape))
+        step = max(1, LIMITS.numbers_at_once // max(self.entries.shape))
         unit = 0.0 if self.is_exact else (self.entries.shape[1] + 2) * 2.0**-52
         for first in range(0, self.columns.shape[1], step):
             some = self.columns[:, first : first + step].astype(np.float64)
@@ -365,8 +365,6 @@ def _reach(numbers: Numbers) -> float:
 # F_1 M_1^+ x ... x F_d M_d^+``, and squared norms, fourth powers and greatest entries of its rows
 # multiply over the attributes. A plain table of counts is the case ``M_i = I``.
 
-LISTED = 2**17  # queries whose variances are listed to find the greatest
-
 
 class Invertible(QuerySet):
     """Queries M on one attribute from which what is asked of it can be estimated."""
@@ -406,9 +404,6 @@ class Invertible(QuerySet):
 # O(h). The error of a workload is ``sum_l D_l / lambda_l`` with ``D_l = E_l - E_{l+1}`` (``D_h =
 # E_h``) and the energies ``E_l = sum_q |A_l q|^2``, so that the weights of levels are a problem in
 # h variables.
-
-ROWS_AT_ONCE = 2**22  # queries x cells held together when a query is not an interval
-INTERVALS_AT_ONCE = 2**18  # intervals whose paths are walked together
 
 
 @dataclass(frozen=True, eq=False)
@@ -482,7 +477,7 @@ class Levels(Invertible):
         Within a node of width s, an interval that fills r cells has ``|A_l q|^2 - |A_{l+1} q|^2 <=
         r - r^2 / s <= s / 4``; only the two nodes with its ends have any.
         """
-        if queries.rows <= LISTED or not queries.holds_prefixes:
+        if queries.rows <= LIMITS.intervals_listed or not queries.holds_prefixes:
             return super().greatest_variance(queries)
         details = [s / 2 for s in self.widths[1:]]
         total = sum(d / e for d, e in zip(details, self.eigenvalues, strict=False))
@@ -500,12 +495,12 @@ class Levels(Invertible):
         ends = queries.intervals()
         out = []
         if ends is not None:
-            for first in range(0, len(ends[0]), INTERVALS_AT_ONCE):
-                part = slice(first, first + INTERVALS_AT_ONCE)
+            for first in range(0, len(ends[0]), LIMITS.intervals_at_once):
+                part = slice(first, first + LIMITS.intervals_at_once)
                 out.append(self._interval_fourths(ends[0][part], ends[1][part]))
             return np.concatenate(out)
         dense = queries.dense()
-        step = max(1, ROWS_AT_ONCE // self.rows)
+        step = max(1, LIMITS.coefficients_at_once // self.rows)
         parts = (dense[first : first + step] for first in range(0, len(dense), step))
         return np.concatenate([(self.transposed(part.T) ** 4).sum(axis=0) for part in parts])
 

@@ -53,6 +53,7 @@ from sfumato.solve.weighted_orbits import query_orbits, weighted_orbits
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy
 from sfumato.strategy.factorization import Factorization, factorization, factorwise
 from sfumato.strategy.pieces import FactorLargest, largest_pieces
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers, SearchProgress
 from sfumato.workload.queries import DENSE_LIMIT, Prefix, QuerySet, Ranges, Total, check_entries
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
@@ -263,8 +264,6 @@ def column_bounds(chain: Chain, mass: Array, root: Root) -> Array:
 # up to a constant, which no interval sees. Where the first cell has no ground (prefixes), point 0
 # is pinned: ``P_0 = 0``.
 
-BLOCKS = 1024  # of points, whose pairs bound the variances of all intervals
-
 
 @dataclass(frozen=True, eq=False)
 class Points:
@@ -372,7 +371,8 @@ class Points:
         ``psi`` is x^-1/2 up to the accuracy of the root. For x^-1/2, as for every Stieltjes
         function, entries of the covariance fall with the distance of the points. So for s in the
         block [a, b] and e in [c, d], ``C_ss + C_ee - 2 C_se`` is at most the greatest variance of
-        either block less ``2 C_ad``. Up to BLOCKS points every block is one point, and it is exact.
+        either block less ``2 C_ad``. Up to ``LIMITS.point_blocks`` points every block is one
+        point, and it is exact.
         """
         first = _block_starts(len(self.variances))
         last = np.append(first[1:], len(self.variances)) - 1
@@ -418,19 +418,15 @@ class Points:
 
 
 def _block_starts(points: int) -> Integers:
-    """At most BLOCKS blocks, shorter towards both ends, where variances change fastest."""
-    if points <= BLOCKS:
+    """The first points of at most ``LIMITS.point_blocks`` blocks.
+
+    Blocks are shorter towards both ends, where variances change fastest.
+    """
+    if points <= LIMITS.point_blocks:
         return np.arange(points, dtype=np.int64)
-    half = np.geomspace(1, points / 2 + 1, BLOCKS // 2) - 1
+    half = np.geomspace(1, points / 2 + 1, LIMITS.point_blocks // 2) - 1
     left = np.unique(half.astype(np.int64))
     return np.unique(np.concatenate([left, points - left[left > 0]]))
-
-
-TOLERANCE = 1e-4  # how close to the bound the weights of the cells are driven
-FINE, FINE_CELLS = 2e-6, 10**5  # and where there are so few that it takes no time
-FINE_ROOT = 1e-6  # accuracy of the measured root of so few cells
-MOST_CELLS = 2**25  # along the attribute (the optimiser holds two dozen vectors of them)
-BOUND_ACCURACY = 1e-9  # of the root in the lower bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -617,7 +613,11 @@ def ordered(
     chain, diagonal = gram
     inverse = Tridiagonal(chain.diagonal(), -chain.links)
     if tolerance is None:
-        tolerance = FINE if chain.nodes <= FINE_CELLS else TOLERANCE
+        tolerance = (
+            LIMITS.ordered_fine_tolerance
+            if chain.nodes <= LIMITS.ordered_fine_cells
+            else LIMITS.ordered_tolerance
+        )
     v = certified_optimum(
         root_diagonal(inverse, diagonal), chain.nodes, tolerance, all_bind=True, progress=progress
     ).v
@@ -628,7 +628,7 @@ def ordered(
     return Ordered("factorization", "gaussian", workload, blocks, bound=bound)
 
 
-def ordered_largest(workload: Workload, tolerance: float = 2 * TOLERANCE) -> Ordered:
+def ordered_largest(workload: Workload, tolerance: float = 2 * LIMITS.ordered_tolerance) -> Ordered:
     """A small largest error of prefixes or ranges of one attribute, for each cell of others.
 
     The weights of ``ordered.py`` with the same root: the certified optimum for prefixes, within a
@@ -736,9 +736,10 @@ def _read(workload: Workload) -> tuple[str, tuple[str, ...], list[tuple[QuerySet
         others.add(tuple(by_name))
     if len(others) != 1:
         raise PlanError("the groups are not by the same attributes")
-    if not 2 <= size <= MOST_CELLS:
+    if not 2 <= size <= LIMITS.ordered_cells:
         raise TooLarge(
-            f"{along} has {size:,} cells; allowed are 2 to {MOST_CELLS:,}, use coarser cells"
+            f"{along} has {size:,} cells; allowed are 2 to {LIMITS.ordered_cells:,}, use coarser "
+            "cells"
         )
     return along, others.pop(), weighted
 
@@ -760,7 +761,7 @@ def _measured(
     """The root for these weights of cells, with column norms of at most 1."""
     lines = prod(workload.domain[b].size for b in by)
     check_entries(chain.nodes * lines, f"the table of {', '.join([along, *by])}")
-    accuracy = FINE_ROOT if chain.nodes <= FINE_CELLS else ACCURACY
+    accuracy = LIMITS.ordered_fine_root if chain.nodes <= LIMITS.ordered_fine_cells else ACCURACY
     root = inverse_fourth_root(*spectrum, accuracy)
     longest = float(column_bounds(chain, v, root).max())
     scaled = Root(root.shifts, root.weights / np.sqrt(longest))
@@ -770,10 +771,10 @@ def _measured(
 
 def _bound(chain: Chain, v: Array, least: float, largest: float) -> float:
     """``(tr A^1/2)^2 / sum(v)`` without a subtraction: a lower bound on the squared error."""
-    count = pole_count(least, largest, BOUND_ACCURACY)
+    count = pole_count(least, largest, LIMITS.ordered_bound_accuracy)
     shifts, weights = inverse_root_poles(least, largest, count)
     plus, _ = diagonals(chain, v, PartialFractions(shifts, weights, np.zeros(count)))
-    return float(v @ plus) ** 2 / float(v.sum()) * (1 - 4 * BOUND_ACCURACY)
+    return float(v @ plus) ** 2 / float(v.sum()) * (1 - 4 * LIMITS.ordered_bound_accuracy)
 
 
 # --------------------
@@ -800,12 +801,6 @@ def _bound(chain: Chain, v: Array, least: float, largest: float) -> float:
 # The lower bound that a strategy carries is one on ``weighted_error("max")`` of every strategy for
 # the same workload.
 
-MAXIMUM_TOLERANCE = 2e-4  # how close to its lower bound the largest error is driven
-FACTOR_TOLERANCE = 1e-3  # where weights are a guess, as in pieces
-ROUGH = 1e-2  # of weights that are only a guess
-EVENNESS = 0.75  # power of the weights of points, between even (0) and those of prefixes (1)
-LONG = 256  # cells along which prefixes are measured by a rational root, in linear time
-
 
 def largest_error(workload: Workload, progress: SearchProgress | None = None) -> Strategy:
     """The strategy of least largest error ``max_q w_q^2 |r_q|^2 ||M||_{1->2}^2``, certified.
@@ -814,8 +809,10 @@ def largest_error(workload: Workload, progress: SearchProgress | None = None) ->
     products and TooLarge for unions of too many classes of cells.
     """
 
-    if _is_long(workload, Prefix, LONG) or _is_long(workload, Ranges, SECTOR_SIZE + 1):
-        return ordered_largest(workload, MAXIMUM_TOLERANCE)
+    if _is_long(workload, Prefix, LIMITS.rational_root_cells) or _is_long(
+        workload, Ranges, SECTOR_SIZE + 1
+    ):
+        return ordered_largest(workload, LIMITS.largest_tolerance)
     try:
         return _by_orbits(workload, progress)
     except TooLarge:
@@ -829,11 +826,11 @@ def largest_error(workload: Workload, progress: SearchProgress | None = None) ->
 def _by_orbits(workload: Workload, progress: SearchProgress | None = None) -> Factorization:
     problem = weighted_orbits(workload)
     starts = {
-        axis.name: prefix_weights(axis.cells, MAXIMUM_TOLERANCE / 2)
+        axis.name: prefix_weights(axis.cells, LIMITS.largest_tolerance / 2)
         for axis, queries in zip(problem.axes, problem.common, strict=True)
         if isinstance(queries, Prefix)
     }
-    sectors, optimum = problem.solve(MAXIMUM_TOLERANCE, starts, progress)
+    sectors, optimum = problem.solve(LIMITS.largest_tolerance, starts, progress)
     return replace(factorization(workload, sectors, optimum), objective="max")
 
 
@@ -844,7 +841,7 @@ def _factor(queries: QuerySet) -> FactorLargest:
         return FactorLargest(solved.w, solved.lower)
     domain = Domain({"x": queries.size})
     problem = weighted_orbits(Workload(domain, (Product(domain, "x", 1.0, (("x", queries),)),)))
-    best = problem.weights(FACTOR_TOLERANCE)
+    best = problem.weights(LIMITS.largest_factor_tolerance)
     orbit_of = query_orbits(problem.axes[0], queries)[1]
     return FactorLargest(best.w[orbit_of], best.lower)
 
@@ -858,7 +855,7 @@ def _is_long(workload: Workload, kind: type[Prefix] | type[Ranges], least: int) 
     return len(long) == 1 and all(q.is_identity or q is long[0] for _, q in term.factors)
 
 
-def prefix_weights(size: int, tolerance: float = MAXIMUM_TOLERANCE) -> CertifiedLargest:
+def prefix_weights(size: int, tolerance: float = LIMITS.largest_tolerance) -> CertifiedLargest:
     """The weights of cells and of queries for all prefixes of ``size`` cells.
 
     >>> found = prefix_weights(64)
@@ -886,14 +883,14 @@ def prefix_inverse_gram(weights: Array) -> tuple[Tridiagonal, Array]:
     return Tridiagonal(diagonal, -inverse[:-1]), np.cumsum(weights[::-1])[::-1]
 
 
-def range_bound(size: int, tolerance: float = FACTOR_TOLERANCE) -> float:
+def range_bound(size: int, tolerance: float = LIMITS.largest_factor_tolerance) -> float:
     """A lower bound on the squared largest error of all ranges of ``size`` cells, in O(cells).
 
     Only ranges from the first half (starts) to the second (ends) count, with product weights.
     """
     half = size // 2
-    starts = prefix_weights(half + 1, ROUGH).w[::-1]
-    ends = prefix_weights(size - half, ROUGH).w
+    starts = prefix_weights(half + 1, LIMITS.largest_rough_tolerance).w[::-1]
+    ends = prefix_weights(size - half, LIMITS.largest_rough_tolerance).w
     a = np.concatenate([np.cumsum(starts), np.full(size - half - 1, starts.sum())])
     b = np.concatenate([np.full(half, ends.sum()), np.cumsum(ends[::-1])[::-1]])
     # Neighbours differ in a left of the middle and in b right of it, so the inverse of
@@ -915,7 +912,7 @@ def range_bound(size: int, tolerance: float = FACTOR_TOLERANCE) -> float:
 def range_points(size: int) -> Array:
     """Weights on the points between cells, of sum 1: a range matters as the product of its ends."""
     half = size // 2
-    left = prefix_weights(half + 1, ROUGH).w[::-1] ** EVENNESS
-    right = prefix_weights(size - half, ROUGH).w ** EVENNESS
+    left = prefix_weights(half + 1, LIMITS.largest_rough_tolerance).w[::-1] ** LIMITS.point_evenness
+    right = prefix_weights(size - half, LIMITS.largest_rough_tolerance).w ** LIMITS.point_evenness
     both = np.concatenate([left / left.mean(), right / right.mean()])
     return np.asarray(both / both.sum(), dtype=np.float64)

@@ -30,6 +30,7 @@ from sfumato.solve.effort import must_stop
 from sfumato.solve.weighted_orbits import Reweighted
 from sfumato.strategy.base import Block, Norm, SumOfProducts
 from sfumato.strategy.splits import Split, union_of_splits
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.strategy.subset_bounds import pinched_bound, sum_of_bounds
 from sfumato.types import Array, Integers
 from sfumato.workload.queries import QuerySet
@@ -44,9 +45,6 @@ __all__ = [
     "pieces",
 ]
 
-
-MOST_PIECES = 2**18
-LISTED = 2**24  # queries of a term whose variances are listed one by one
 
 Subset = tuple[str, ...]
 
@@ -148,7 +146,7 @@ class Pieces(SumOfProducts):
         """
         factors = self._factors(term)
         pairs = [self._frontier(name, queries) for name, queries in factors.items()]
-        if prod(len(alpha) for alpha, _ in pairs) > LISTED:
+        if prod(len(alpha) for alpha, _ in pairs) > LIMITS.variances_listed:
             pairs = [(a.max(keepdims=True), r.max(keepdims=True)) for a, r in pairs]
         out = np.zeros([len(alpha) for alpha, _ in pairs])
         for b, inside in self._within(factors):
@@ -223,8 +221,8 @@ def pieces(workload: Workload) -> Pieces | None:
         factors = term.factors
         term_factors.append({n: shared.setdefault((n, q.key), q) for n, q in factors})
     count = sum(2 ** len(f) for f in term_factors)
-    if count > MOST_PIECES:
-        raise TooLarge(f"up to {count:,} pieces, more than {MOST_PIECES:,}")
+    if count > LIMITS.pieces_maximum:
+        raise TooLarge(f"up to {count:,} pieces, more than {LIMITS.pieces_maximum:,}")
     union = union_of_splits(workload, term_factors)
     splits = union.splits
     used = np.flatnonzero(union.c > 0).tolist()
@@ -294,14 +292,6 @@ def _is_below(
 # error is no less than any weighted mean, so the bound of ``subset_bounds.py`` on that mean is one
 # on it; so is the bound of every term alone.
 
-MOST_ENTRIES = 2**24  # pairs of a worst query and a piece
-ROUNDS = 2  # times that the splits follow the weights of the terms
-STEPS = 400
-TOLERANCE = 1e-4  # of the shared noise
-COARSE = 1e-3  # by how much the worst queries of an attribute may be taken too small
-LEAST = 1e-8  # weight of a term: the splits must answer all of them
-SPREAD = 1e-9  # weight spread evenly: no piece is left without noise to share
-
 
 @dataclass(frozen=True, slots=True)
 class FactorLargest:
@@ -327,7 +317,7 @@ def largest_pieces(workload: Workload, solve: Callable[[QuerySet], FactorLargest
         bound = max(bound, term.weight**2 * prod(f.bound for f in each if f is not None))
     emphasis = np.full(len(workload.terms), 1 / len(workload.terms))
     best: Pieces | None = None
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.largest_pieces_rounds):
         guess = pieces(_reweighted(workload, solved, emphasis))
         if guess is None:
             raise PlanError("a group is not a product of query sets")
@@ -407,7 +397,9 @@ class _Program:
         def negative_log(z: Array) -> tuple[float, Array]:
             nonlocal best, lower
             total = float(z @ z)
-            weights = (z**2 / total + SPREAD / count) / (1 + SPREAD)
+            weights = (z**2 / total + LIMITS.query_weight_spread / count) / (
+                1 + LIMITS.query_weight_spread
+            )
             roots = np.sqrt(self.squares(weights) * self.cost)
             value = float(roots.sum())
             theta = roots / self.cost / value
@@ -415,7 +407,7 @@ class _Program:
             lower = max(lower, value**2)
             if best is None or errors.max() < best[0]:
                 best = (float(errors.max()), theta, weights)
-            if best[0] <= lower * (1 + TOLERANCE) ** 2:
+            if best[0] <= lower * (1 + LIMITS.largest_pieces_tolerance) ** 2:
                 raise StopIteration
             # d value / d lambda_q = errors_q / (2 value)
             slope = errors / (2 * value**2)
@@ -423,7 +415,7 @@ class _Program:
             return -np.log(value), -2 * z / total * (slope - mean)
 
         start = np.full(count, count**-0.5)
-        options = {"maxiter": STEPS, "maxcor": 20, "ftol": 0.0, "gtol": 0.0}
+        options = {"maxiter": LIMITS.largest_pieces_steps, "maxcor": 20, "ftol": 0.0, "gtol": 0.0}
         with suppress(StopIteration):
             minimize(negative_log, start, jac=True, method="L-BFGS-B", options=options)
         if best is None:
@@ -456,7 +448,7 @@ def _shared(workload: Workload, guess: Pieces) -> tuple[Pieces, Array]:
         objective="max",
     )
     emphasis = np.bincount(program.term, weights, len(workload.terms))
-    return strategy, np.asarray(np.maximum(emphasis, LEAST), dtype=np.float64)
+    return strategy, np.asarray(np.maximum(emphasis, LIMITS.term_weight_minimum), dtype=np.float64)
 
 
 def _program(workload: Workload, splits: Mapping[str, Split]) -> tuple[_Program, list[Subset]]:
@@ -478,8 +470,10 @@ def _program(workload: Workload, splits: Mapping[str, Split]) -> tuple[_Program,
         numbers = [at.setdefault(inside, len(at)) for inside in insides]
         for chosen in product(*pairs):
             held += len(insides)
-            if held > MOST_ENTRIES:
-                raise TooLarge(f"more than {MOST_ENTRIES:,} pairs of a worst query and a piece")
+            if held > LIMITS.worst_query_entries:
+                raise TooLarge(
+                    f"more than {LIMITS.worst_query_entries:,} pairs of a worst query and a piece"
+                )
             coefficients = np.ones(1)
             for pair in chosen:
                 coefficients = np.concatenate([coefficients * pair[0], coefficients * pair[1]])
@@ -532,12 +526,12 @@ def _hull(x: Array, y: Array) -> Array:
 
 
 def _thinned(hull: Array) -> Array:
-    """The points without which some combination would be more than COARSE too small."""
+    """The points without which a combination would be too small by ``LIMITS.hull_coarseness``."""
     if len(hull) <= 2:
         return hull
     above = _height(hull[0], hull[-1], hull)
     worst = int(above.argmax())
-    if above[worst] <= 1 + COARSE or worst in (0, len(hull) - 1):
+    if above[worst] <= 1 + LIMITS.hull_coarseness or worst in (0, len(hull) - 1):
         return hull[[0, -1]]
     return np.concatenate([_thinned(hull[: worst + 1])[:-1], _thinned(hull[worst:])])
 

@@ -36,6 +36,7 @@ from sfumato.strategy.factorization import Factorization
 from sfumato.strategy.marginals import Marginals
 from sfumato.strategy.matrix import Dense, dense
 from sfumato.strategy.sensitivity import Moves
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective
 from sfumato.workload.workload import Workload
 
@@ -65,23 +66,7 @@ __all__ = [
 # ``1 = t F_B``. It is public, no pair moves it, and it is measured with next to no noise; all
 # other queries count modulo the total, in coordinates Q of the span of the differences.
 
-LARGEST_RANK = 96
-MOST_CELLS = 1024  # distinct columns
-MOST_QUERIES = 2**15
-MOST_MOVED = 2**21  # queries times pairs of cells, for the largest error
-PAIRWISE_TOLERANCE = 1e-3  # how close to its bound the error is driven
-STEPS = 120
-PAIRWISE_ROUNDS = 12
-ENTRY_BITS = (14, 18, 22, 26)
-ROUNDING = 1e-4
 LOST = 1e-9  # of the bound: the rounding of eigenvalues
-FLAT = 1e-9  # of the greatest singular value: differences do not reach such a direction
-PAIRWISE_FREE = 2.0**-24  # of the error of all others: what noise on a public total may add
-PAIRWISE_WIDEST = 2.0**10  # the greatest coefficient of the total, in those of the others
-LEAST_SHARE = 1e-12  # of the greatest, squared: what every query is measured with at least
-HELPED = 1e-3  # of the error: what queries too small to be reached may add
-PAIRWISE_KEPT = 1e-7  # of the greatest weight: pairs below it leave again
-DENOMINATORS = 64  # up to which the coefficients of the total are searched as fractions
 
 
 def best_for_pairs(
@@ -91,7 +76,7 @@ def best_for_pairs(
 
     ``start`` is a strategy for add-remove neighbours, if one is known.
     """
-    if workload.queries > MOST_QUERIES:
+    if workload.queries > LIMITS.pairwise_queries:
         return None
     try:
         start = start or dense(workload)
@@ -157,7 +142,7 @@ class _Problem:
 def _problem(start: Dense, objective: Objective, drops: bool) -> _Problem | None:
     mixture = start.mixture
     rank, count = mixture.columns.shape
-    if rank > LARGEST_RANK or count > MOST_CELLS:
+    if rank > LIMITS.pairwise_rank or count > LIMITS.pairwise_cells:
         return None
     columns = np.ldexp(mixture.columns.astype(np.float64), -mixture.fraction_bits)
     if drops:
@@ -173,7 +158,7 @@ def _problem(start: Dense, objective: Objective, drops: bool) -> _Problem | None
         else:
             squares += term.weight**2 * np.bincount(rows, minlength=len(squares))
     left, sizes, _ = np.linalg.svd(columns - columns[:, :1], full_matrices=False)
-    kept_rank = int((sizes > FLAT * sizes[0]).sum()) if sizes.size else 0
+    kept_rank = int((sizes > LIMITS.pairwise_flat * sizes[0]).sum()) if sizes.size else 0
     if kept_rank == 0 or kept_rank < rank - 1:
         return None
     basis = left[:, :kept_rank]
@@ -185,12 +170,12 @@ def _largest(problem: _Problem) -> tuple[Array, float]:
     reading = problem.coordinates @ problem.basis
     points = problem.inner
     first, second = np.triu_indices(points.shape[1], 1)
-    if len(reading) * len(first) > MOST_MOVED:
+    if len(reading) * len(first) > LIMITS.pairwise_moves:
         raise TooLarge(f"{len(first):,} pairs of cells, for {len(reading):,} queries")
     matrix = reading @ (points[:, first] - points[:, second])
     is_moved = np.abs(matrix).max(axis=1) > 0
     optimum = best_root(
-        matrix[is_moved], np.sqrt(problem.squares[is_moved]), "max", PAIRWISE_TOLERANCE
+        matrix[is_moved], np.sqrt(problem.squares[is_moved]), "max", LIMITS.pairwise_tolerance
     )
     mixing = optimum.mixing @ reading[is_moved]
     form = _reaching(mixing.T @ mixing)
@@ -212,7 +197,7 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
     weights: Array | None = None
     best, bound = np.eye(rank), 0.0
     error = np.inf
-    for _ in range(PAIRWISE_ROUNDS):
+    for _ in range(LIMITS.pairwise_rounds):
         apart = points[:, pairs[:, 0]] - points[:, pairs[:, 1]]
 
         def form(lam: Array, apart: Array = apart) -> Array:
@@ -228,7 +213,11 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
             )
 
         optimum = certified_optimum(
-            diagonal, len(pairs), PAIRWISE_TOLERANCE / 4, STEPS, start=weights
+            diagonal,
+            len(pairs),
+            LIMITS.pairwise_tolerance / 4,
+            LIMITS.pairwise_steps,
+            start=weights,
         )
         shape = _reaching(form(optimum.v))
         bound = max(bound, _below(root, apart, optimum.v), optimum.lower * (1 - LOST))
@@ -236,29 +225,31 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
         now = problem.error(shape) * widest
         if now < error:
             best, error = shape / widest, now
-        if error <= bound * (1 + PAIRWISE_TOLERANCE) ** 2 or must_stop():
+        if error <= bound * (1 + LIMITS.pairwise_tolerance) ** 2 or must_stop():
             break
         lam = optimum.v / optimum.v.max()
-        stay = pairs[lam > PAIRWISE_KEPT]
+        stay = pairs[lam > LIMITS.pairwise_weight_minimum]
         joined = _farthest(shape, points, 2 * rank + 20)
         both = np.concatenate([stay, joined])
         pairs, where = np.unique(both, axis=0, return_index=True)
-        weights = np.concatenate([lam[lam > PAIRWISE_KEPT], np.full(len(joined), 1e-3)])[where]
+        weights = np.concatenate(
+            [lam[lam > LIMITS.pairwise_weight_minimum], np.full(len(joined), 1e-3)]
+        )[where]
     return best, bound
 
 
 def _reaching(form: Array) -> Array:
     """Queries can be so small that the best form does not reach them: all get a least share."""
-    share = LEAST_SHARE * float(np.linalg.norm(form, 2))
+    share = LIMITS.pairwise_share_minimum * float(np.linalg.norm(form, 2))
     return np.asarray(form + share * np.eye(len(form)), dtype=np.float64)
 
 
 def _helped(problem: _Problem, form: Array, bound: float) -> Array:
     """Queries that err by more than the optimum are measured as well: ``solve/nuclear.py``."""
-    far = problem.errors(form) > bound * (1 + HELPED)
+    far = problem.errors(form) > bound * (1 + LIMITS.pairwise_helped)
     if not far.any() or bound <= 0:
         return form
-    error = bound if problem.objective == "max" else bound * HELPED / int(far.sum())
+    error = bound if problem.objective == "max" else bound * LIMITS.pairwise_helped / int(far.sum())
     reading = problem.coordinates[far] @ problem.basis
     more = form + (reading.T * problem.squares[far]) @ reading / error
     more = more / _widest_pairs(more, problem.inner)
@@ -299,7 +290,7 @@ def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
     total = _total_row(start, problem)
     best: Dense | None = None
     least = np.inf
-    for bits in ENTRY_BITS:
+    for bits in LIMITS.pairwise_bits:
         unit = float(np.abs(root).max()) / 2**bits
         entries = np.rint(root / unit).astype(np.int64)
         if total is not None:
@@ -307,8 +298,14 @@ def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
             read = total * problem.lengths
             alone = read - problem.basis @ (problem.basis.T @ read)
             alone = alone / float(alone @ read)
-            wanted = sqrt(float(alone @ problem.gram @ alone) / (PAIRWISE_FREE * error)) / unit
-            factor = max(np.ceil(min(wanted, PAIRWISE_WIDEST * 2**bits / np.abs(total).max())), 1.0)
+            wanted = (
+                sqrt(float(alone @ problem.gram @ alone) / (LIMITS.public_total_error * error))
+                / unit
+            )
+            factor = max(
+                np.ceil(min(wanted, LIMITS.pairwise_total_maximum * 2**bits / np.abs(total).max())),
+                1.0,
+            )
             entries = np.concatenate([entries, np.rint(factor * total[None, :]).astype(np.int64)])
         if np.linalg.matrix_rank(entries.astype(np.float64)) < len(entries):
             continue
@@ -316,7 +313,7 @@ def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
         now = candidate.weighted_error(problem.objective, "replace-one", problem.drops)
         if now < least:
             best, least = candidate, now
-        if least <= error * (1 + ROUNDING):
+        if least <= error * (1 + LIMITS.pairwise_rounding):
             break
     return best
 
@@ -332,7 +329,7 @@ def _total_row(start: Dense, problem: _Problem) -> Array | None:
     total = problem.total / problem.lengths
     mixture = start.mixture
     columns = np.ldexp(mixture.columns.astype(np.float64), -mixture.fraction_bits)
-    for denominator in range(1, DENOMINATORS + 1):
+    for denominator in range(1, LIMITS.total_denominators + 1):
         whole = np.rint(denominator * total)
         if float(np.abs(whole @ columns - denominator).max()) == 0.0:
             return np.asarray(whole, dtype=np.float64)
@@ -351,18 +348,6 @@ def _measured(start: Dense, entries: Integers) -> Dense:
         blocks=(Block(mixture, share),),
         reconstruction=np.asarray(inverse, dtype=np.float64),
     )
-
-
-NEGLIGIBLE = 1e-8  # of the greatest error: what counts as the error of a block that has none
-FREE = 2.0**-24  # of the error of all others: what noise on a public total may add
-WIDEST = 2.0**12  # the greatest share of a public total, in greatest shares of others
-TOLERANCE = 1e-4
-LISTED = 1024  # moves that are weighed at once without choosing among them
-ADDED = 256
-ROUNDS = 12
-KEPT = 1e-9  # of the greatest weight: moves below it leave again
-ALTERNATIONS = 4
-DROPPED = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7)  # weights tried for the record in no cell
 
 
 def for_replace_one(
@@ -471,22 +456,24 @@ def _weighed(errors: Array, moves: Moves) -> _Weighed:
     if not len(everything):
         return _Weighed(even, even, 0.0)
     chosen = np.arange(count)
-    if count > LISTED:
+    if count > LIMITS.moves_listed:
         first = parts / np.sqrt(everything.max(axis=1))
-        longest = np.argsort(-(first @ everything))[:ADDED]
+        longest = np.argsort(-(first @ everything))[: LIMITS.moves_added]
         chosen = np.unique(np.concatenate([everything.argmax(axis=1), longest]))
     weighed = _Weighed(even, even, 0.0)
     start: Array | None = None
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.moves_rounds):
         some = _balanced(parts, everything[:, chosen], start)
         best, proof = np.zeros(count), np.zeros(count)
         best[chosen], proof[chosen] = some.best, some.proof
         weighed = _Weighed(best, proof if some.lower > weighed.lower else weighed.proof, some.lower)
         moved = (parts / np.sqrt(everything @ best)) @ everything
-        if float(moved.max()) <= float(moved[chosen].max()) * (1 + TOLERANCE):
+        if float(moved.max()) <= float(moved[chosen].max()) * (1 + LIMITS.moves_tolerance):
             break
-        more = np.argsort(-moved)[:ADDED]
-        chosen = np.unique(np.concatenate([np.flatnonzero(best > KEPT * best.max()), more]))
+        more = np.argsort(-moved)[: LIMITS.moves_added]
+        chosen = np.unique(
+            np.concatenate([np.flatnonzero(best > LIMITS.moves_weight_minimum * best.max()), more])
+        )
         start = np.maximum(best[chosen], 1e-6 / len(chosen))
     return weighed
 
@@ -505,13 +492,13 @@ def _balanced(parts: Array, table: Array, start: Array | None) -> _Weighed:
             proved[:] = [lam / lam.sum()]
         return out
 
-    optimum = certified_optimum(diagonal, table.shape[1], TOLERANCE, start=start)
+    optimum = certified_optimum(diagonal, table.shape[1], LIMITS.moves_tolerance, start=start)
     return _Weighed(optimum.v / optimum.v.sum(), proved[0], lower)
 
 
 def _shares(errors: Array, each: Array) -> Array:
     """``s_b^2 ~ sqrt(e_b / d_b)``, or next to no noise where ``d_b = 0``."""
-    errors = np.maximum(errors, NEGLIGIBLE * float(errors.max()))
+    errors = np.maximum(errors, LIMITS.negligible_error * float(errors.max()))
     moved = each > 0
     squares = np.ones(len(errors))
     squares[moved] = np.sqrt(errors[moved] / each[moved])
@@ -519,9 +506,11 @@ def _shares(errors: Array, each: Array) -> Array:
     if not moved.any():
         return squares
     total = float((errors[moved] / squares[moved]).sum())
-    squares[~moved] = WIDEST**2 * float(squares[moved].max())
+    squares[~moved] = LIMITS.public_total_maximum**2 * float(squares[moved].max())
     if total > 0:
-        squares[~moved] = np.minimum(errors[~moved] / (FREE * total), squares[~moved])
+        squares[~moved] = np.minimum(
+            errors[~moved] / (LIMITS.public_total_error * total), squares[~moved]
+        )
     return np.asarray(np.sqrt(squares), dtype=np.float64)
 
 
@@ -537,7 +526,7 @@ def _marginals(strategy: Marginals, objective: Objective, drops: bool) -> Strate
         below = weighed.lower
         if objective == "max":
             below = 0.0
-            for _ in range(ALTERNATIONS):
+            for _ in range(LIMITS.moves_alternations):
                 errors, worst = strategy.largest_errors(some_moves.each(weighed.proof))
                 below = max(below, worst)
                 weighed = _weighed(errors, some_moves)
@@ -578,7 +567,7 @@ def _orbit_bound(strategy: Factorization, objective: Objective, drops: bool) -> 
     cells = problem.cells
     v = strategy.weights / float(cells @ strategy.weights)
     best = 0.0
-    for outside in DROPPED if drops else (0.0,):
+    for outside in LIMITS.dropped_weights if drops else (0.0,):
         u = (1 - outside) * v
         pairs = (1 - outside**2 - float(cells @ u**2)) / 2
         if pairs > 0:

@@ -24,6 +24,7 @@ from math import comb, prod
 import numpy as np
 
 from sfumato.solve.lattice import Lattice
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers
 from sfumato.workload.sensitivity import ROUND_UP, greatest_column_power
 from sfumato.workload.terms import Term
@@ -37,9 +38,6 @@ __all__ = [
 ]
 
 
-CELLS = 160  # of the domain, up to which all pairs are listed
-ENTRIES = 2**22  # blocks times moves
-KINDS = 2**16  # ways in which two cells of marginals can differ
 # Distances are differences of sums of at most 2^21 squares: their error is below this part of the
 # greatest distance of the block, which no centred column exceeds.
 DIFFERENCE = 2.0**-30
@@ -86,7 +84,7 @@ def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> Moves | None:
     names = domain.in_order(frozenset().union(*(t.attributes for t in terms)))
     shape = [domain[n].size for n in names]
     cells = prod(shape)
-    if cells > CELLS or len(terms) * cells * (cells + 1) // 2 > ENTRIES:
+    if cells > LIMITS.paired_cells or len(terms) * cells * (cells + 1) // 2 > LIMITS.move_entries:
         return None
     if any(t.slack or t.is_wide for t in terms):
         return None
@@ -96,7 +94,7 @@ def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> Moves | None:
     places = np.unravel_index(np.arange(cells), shape) if shape else ()
     rows = []
     for term in terms:
-        if term.rows * prod(term.shape) > ENTRIES:
+        if term.rows * prod(term.shape) > LIMITS.move_entries:
             return None
         columns = term.dense()
         coordinates = [places[names.index(n)] for n in term.attributes]
@@ -136,13 +134,13 @@ def set_moves(
     """
     used = np.unique(subsets.levels[1][:, 0]) if len(subsets.levels) > 1 else np.zeros(0, dtype=int)
     alike = [np.array([i]) for i in used]
-    if len(used) > 16 or subsets.pieces * 2 ** len(used) > ENTRIES:
+    if len(used) > 16 or subsets.pieces * 2 ** len(used) > LIMITS.move_entries:
         alike = _alike(subsets, sizes, norms * scales, used)
     kinds = prod(len(c) + 1 for c in alike)
-    if kinds > KINDS:
+    if kinds > LIMITS.move_kinds:
         return None
     keys, group = _orbits(subsets, alike, len(sizes))
-    if len(keys) * kinds > 2 * ENTRIES:
+    if len(keys) * kinds > 2 * LIMITS.move_entries:
         return None
     differing = np.unravel_index(np.arange(kinds), [len(c) + 1 for c in alike]) if alike else ()
     full, inner = np.ones(len(keys)), np.ones((len(keys), kinds))

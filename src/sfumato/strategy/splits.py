@@ -25,6 +25,7 @@ from sfumato.solve.lattice import Lattice, lattice
 from sfumato.solve.nuclear import certified_optimum
 from sfumato.solve.tridiagonal import Tridiagonal, root_diagonal
 from sfumato.solve.weighted_orbits import row_quadratics
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.queries import Matrix, Prefix, QuerySet, Ranges
 from sfumato.workload.workload import Workload
@@ -45,11 +46,6 @@ __all__ = [
 ]
 
 
-ENTRY_BITS = (14, 20)  # least and most of rounded coefficients
-FINER = (0, 6, 12)  # bits more: the first that lose no direction
-LEAST_SINGULAR = 1e-7  # of the greatest singular value, below which a direction is lost
-DEPENDENT = 1e-9  # queries of length 1 that are less than this apart from others follow from them
-MOST_LOOKED_AT = 2**22  # coefficients of query sets whose rank is looked at
 ROOM = 43  # bits of a coefficient up to which vault.measure computes with machine words
 
 
@@ -58,7 +54,7 @@ def entry_bits(workload: Workload) -> int:
 
     Differences of n cells, along attributes asked cell by cell, take log2(n - 1) bits.
     """
-    most = ENTRY_BITS[1]
+    most = LIMITS.split_bits[1]
     for term in workload.terms:
         product = term.as_product()
         sets = [] if product is None else [q for _, q in product.factors]
@@ -67,7 +63,7 @@ def entry_bits(workload: Workload) -> int:
             cells = [q.size for q in sets if q.is_identity]
             taken = sum(ceil(log2(n - 1)) for n in cells if n > 2)
             most = min(most, (ROOM - taken) // rounded)
-    return max(most, ENTRY_BITS[0])
+    return max(most, LIMITS.split_bits[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,7 +298,7 @@ def split_optimum(
 
 def optimal_split(
     optimum: Optimum,
-    bits: int = ENTRY_BITS[0],
+    bits: int = LIMITS.split_bits[0],
     basis: Integers | None = None,
     has_total: bool = True,
 ) -> Split:
@@ -341,7 +337,7 @@ def short_basis(sets: Sequence[QuerySet], has_total: bool) -> Integers | None:
 
     n = sets[0].size if sets else 0
     may_be_fewer = all(q.is_exact and not q.separates_cells for q in sets)
-    if not sets or not may_be_fewer or sum(q.rows for q in sets) * n > MOST_LOOKED_AT:
+    if not sets or not may_be_fewer or sum(q.rows for q in sets) * n > LIMITS.split_rank_entries:
         return None
     whole = [np.rint(np.asarray(q.dense()) * 2.0**q.fraction_bits).astype(np.int64) for q in sets]
     rows = np.unique(np.concatenate(whole), axis=0)
@@ -353,7 +349,7 @@ def short_basis(sets: Sequence[QuerySet], has_total: bool) -> Integers | None:
         beside = beside - beside.mean(axis=1, keepdims=True)
     triangle, order = qr((beside / sizes).T, mode="r", pivoting=True)
     pivots = np.abs(np.diag(triangle))
-    rank = int((pivots > DEPENDENT).sum())
+    rank = int((pivots > LIMITS.dependent_part).sum())
     if rank + len(ones) >= n:
         return None
     chosen = rows[np.sort(order[:rank])]
@@ -375,12 +371,12 @@ def _within(optimum: Optimum, bits: int, basis: Integers, has_total: bool) -> Sp
     if not s.size:
         raise PlanError("the queries along an attribute ask for its total only")
     mixing = s @ np.linalg.pinv(basis.astype(np.float64))
-    for more in FINER:
+    for more in LIMITS.split_finer_bits:
         unit = float(np.abs(mixing).max()) / 2 ** (bits + more)
         entries = np.rint(mixing / unit).astype(np.int64) @ basis
         scaled = entries / float(np.abs(entries).max())
         singular = np.linalg.svd(scaled, compute_uv=False)
-        if singular[-1] > LEAST_SINGULAR * singular[0]:
+        if singular[-1] > LIMITS.split_singular_minimum * singular[0]:
             # z, which S does not see: the shortest of sum 1
             z = np.linalg.pinv(np.vstack([scaled, np.ones(n)]))[:, -1]
             return Split(Matrix(n, entries, 0), unit, z)
@@ -402,14 +398,7 @@ def _within(optimum: Optimum, bits: int, basis: Integers, has_total: bool) -> Sp
 # group asks alike are split without extra weight: the optimum is then a product, and theirs a
 # factor of it.
 
-LARGEST_AXIS = 1024  # cells of an attribute whose split is found by dense algebra
-NODES = 7  # weights at which an attribute is solved
-WEIGHTS = (-6.0, 5.0)  # range of the logarithm of the extra weight on a total
-ROUGH, FINE = 3e-4, 5e-7  # how well an attribute is solved while searching, and at the end
-ROUNDS = 2
 DRAWN = 52  # bits of a product of coefficients: noise of 2^60 of them can be drawn
-FEWEST = 8  # bits of a coefficient
-NO_REST = 1e-20  # of the squared coefficients: a rest that is rounding
 
 TermFactors = Sequence[Mapping[str, QuerySet]]
 
@@ -480,19 +469,19 @@ class _Family:
     @cached_property
     def curve(self) -> Array:
         """Chebyshev coefficients of the roots of all a^2, all b^2, over the range of weights."""
-        places = np.cos(np.pi * (np.arange(NODES) + 0.5) / NODES)
-        low, high = WEIGHTS
+        places = np.cos(np.pi * (np.arange(LIMITS.split_nodes) + 0.5) / LIMITS.split_nodes)
+        low, high = LIMITS.split_log_weights
         values, start = [], None
         for place in places:
             weight = exp(low + (place + 1) / 2 * (high - low))
-            optimum = self.optimum(weight, ROUGH, start)
+            optimum = self.optimum(weight, LIMITS.split_rough_tolerance, start)
             start = optimum.v
             values.append(np.sqrt(np.maximum(np.concatenate(optimum.squares(self.grams)), 0.0)))
-        return np.asarray(chebyshev.chebfit(places, np.array(values), NODES - 1))
+        return np.asarray(chebyshev.chebfit(places, np.array(values), LIMITS.split_nodes - 1))
 
     def at(self, log_weight: float) -> tuple[Array, Array]:
         """About a^2 and b^2 of every set."""
-        low, high = WEIGHTS
+        low, high = LIMITS.split_log_weights
         place = 2 * (log_weight - low) / (high - low) - 1
         values = np.asarray(chebyshev.chebval(place, self.curve), dtype=np.float64) ** 2
         return values[: len(self.sets)], values[len(self.sets) :]
@@ -552,7 +541,7 @@ def _read(split: Split, queries: QuerySet) -> tuple[float, float]:
     totals, rests = split.squares(gram)
     # Queries that are multiples of the total have no rest; noise for what rounding leaves of one
     # could not be drawn.
-    is_total = rests * split.cost <= NO_REST * float(np.trace(gram))
+    is_total = rests * split.cost <= LIMITS.split_rest_minimum * float(np.trace(gram))
     return totals, 0.0 if is_total else rests
 
 
@@ -576,8 +565,10 @@ class _Search:
             size = workload.domain[name].size
             if all(q.is_identity for q in listed):
                 continue
-            if size > LARGEST_AXIS:
-                raise TooLarge(f"attribute {name!r} has {size:,} cells, more than {LARGEST_AXIS:,}")
+            if size > LIMITS.dense_axis_cells:
+                raise TooLarge(
+                    f"attribute {name!r} has {size:,} cells, more than {LIMITS.dense_axis_cells:,}"
+                )
             key = (size, tuple(q.key for q in listed))
             self.families[name] = families.setdefault(key, _Family(tuple(listed)))
         self.bits = min(entry_bits(workload), self._drawn_bits(term_factors))
@@ -596,7 +587,7 @@ class _Search:
             taken = sum(log2(self.domain[n].size) for n in factors if n not in self.families)
             if rounded:
                 bits = min(bits, int(DRAWN - taken) // rounded)
-        return max(bits, FEWEST)
+        return max(bits, LIMITS.split_bits_minimum)
 
     def best_splits(self) -> dict[str, Split]:
         """Attribute by attribute, the extra weight that lowers the error most."""
@@ -612,7 +603,7 @@ class _Search:
         chosen = dict.fromkeys(searched, 0.0)
         for name in searched:
             self._set(name, 0.0)
-        for _ in range(ROUNDS if len(searched) > 1 else 1):
+        for _ in range(LIMITS.split_rounds if len(searched) > 1 else 1):
             for name in searched:
                 chosen[name] = self._best(name)
         made: dict[tuple[int, float], tuple[Split, Array]] = {}
@@ -620,7 +611,7 @@ class _Search:
             weight = exp(chosen[name]) if name in chosen else 0.0
             key = (id(family), weight)
             if key not in made:
-                optimum = family.optimum(weight, FINE)
+                optimum = family.optimum(weight, LIMITS.split_fine_tolerance)
                 basis = family.short[weight > 0]
                 split = optimal_split(optimum, self.bits, basis, weight > 0)
                 made[key] = split, optimum.v
@@ -641,7 +632,9 @@ class _Search:
             self._set(name, log_weight)
             return log(self.union.root(self.b, self.a))
 
-        minimum = minimize_scalar(error, bounds=WEIGHTS, method="bounded", options={"xatol": 0.05})
+        minimum = minimize_scalar(
+            error, bounds=LIMITS.split_log_weights, method="bounded", options={"xatol": 0.05}
+        )
         best = round(float(minimum.x) / 0.05) * 0.05
         self._set(name, best)
         return best

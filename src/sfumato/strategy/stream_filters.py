@@ -30,6 +30,7 @@ from math import ceil, log2, pi, sqrt
 import numpy as np
 
 from sfumato.errors import PlanError
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers
 
 __all__ = [
@@ -254,8 +255,6 @@ def coefficients(banks: Sequence[Bank]) -> tuple[Array, Array, Array]:
 # (Gaussian); an answer is the sum of the fewest nodes that tile its steps. With Laplace noise it
 # serves pure budgets, and then wide nodes and few levels pay.
 
-WIDEST = 64
-
 
 @dataclass(frozen=True, eq=False)
 class TimeTree:
@@ -323,7 +322,7 @@ def best_laplace_tree(length: int, width: int | None) -> TimeTree:
     """The branching and height with the least error under Laplace noise: levels^2 times nodes."""
     reach = length if width is None else width
     options = [TimeTree(length, width, 2, 1)]
-    for branching in range(2, min(WIDEST, reach) + 1):
+    for branching in range(2, min(LIMITS.time_tree_branching, reach) + 1):
         size, levels = branching, 2
         while size <= reach:
             options.append(TimeTree(length, width, branching, levels))
@@ -549,15 +548,17 @@ def _echoed() -> Callable[[Array, Array, Array, Array, Array, int], tuple[Array,
 #
 # As the length grows this is the square of the Lebesgue constant, about ``(4 / pi^2) log w + 1``.
 
-DENSE = 1024
-STEPS = 5
 EIGEN_ROUNDING = 2.0**-50
 
 
 def windows_bound(length: int, width: int, guess: Array) -> float:
     """A lower bound on ``k gamma^2`` of the windows that end at each of ``length`` steps."""
     closed = closed_bound(length, width)
-    return closed if length > DENSE else max(closed, _by_eigenvalues(length, width, guess))
+    return (
+        closed
+        if length > LIMITS.stream_dense_length
+        else max(closed, _by_eigenvalues(length, width, guess))
+    )
 
 
 def closed_bound(length: int, width: int) -> float:
@@ -576,7 +577,7 @@ def _by_eigenvalues(length: int, width: int, v: Array) -> float:
     queries = ((ago >= 0) & (ago < width)).astype(np.float64)
     gram = queries.T @ queries
     best = 0.0
-    for _ in range(STEPS):
+    for _ in range(LIMITS.stream_bound_steps):
         root = np.sqrt(v)
         values, vectors = np.linalg.eigh(gram * np.outer(root, root))
         is_positive = (

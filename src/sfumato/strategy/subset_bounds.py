@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, pi, prod
+from math import pi, prod
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from sfumato.solve.effort import EIGEN, spend
 from sfumato.solve.lattice import Lattice, lattice
 from sfumato.solve.nuclear import certified_optimum
 from sfumato.solve.tridiagonal import inverse_gram, root_diagonal
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers
 from sfumato.workload.queries import QuerySet, Windows
 from sfumato.workload.workload import Workload
@@ -46,11 +47,6 @@ __all__ = [
 ]
 
 
-LARGEST_AXIS = 1024  # cells of an attribute whose bound is found by dense algebra
-EXTRA = (exp(-5), exp(-1), exp(1))  # weights on the total with which cell weights are tried
-ROUNDS = 2
-RATIOS = (1e-2, 1e2)
-STEP = 1e-4  # for derivatives: they only choose rho, and any rho gives a bound
 ROUNDING = 2.0**-50
 
 
@@ -66,7 +62,7 @@ def pinched_bound(workload: Workload, cells: Mapping[str, Array] | None = None) 
         return 0.0
     if problem is None:
         return 0.0
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.pinched_rounds):
         for attribute in problem.searched:
             problem.improve(attribute)
     return problem.root() ** 2
@@ -127,7 +123,7 @@ class _Problem:
 
     def _best_ratio(self, number: int) -> float:
         """The derivative by a over the one by b, within reason."""
-        now, step = self.root(), STEP * float(self.a[number] + self.b[number])
+        now, step = self.root(), LIMITS.pinched_step * float(self.a[number] + self.b[number])
         gains = []
         for values in (self.a, self.b):
             before = float(values[number])
@@ -135,8 +131,8 @@ class _Problem:
             gains.append(self.root() - now)
             values[number] = before
         if not gains[1] > 0:
-            return RATIOS[1] if gains[0] > 0 else 1.0
-        return min(max(gains[0] / gains[1], RATIOS[0]), RATIOS[1])
+            return LIMITS.pinched_ratios[1] if gains[0] > 0 else 1.0
+        return min(max(gains[0] / gains[1], LIMITS.pinched_ratios[0]), LIMITS.pinched_ratios[1])
 
 
 def _parts(gram: Array, v: Array, rho: float) -> tuple[float, float]:
@@ -178,7 +174,7 @@ def _problem(workload: Workload, cells: Mapping[str, Array]) -> _Problem | None:
             for number in queries_of:
                 made.a[number], made.b[number] = size**-0.5, (size - 1) * size**-0.5
             continue
-        if size > LARGEST_AXIS:
+        if size > LIMITS.dense_axis_cells:
             return None
         grams = {number: queries.gram() for number, queries in queries_of.items()}
         cell_weights = cells.get(workload.domain.names[i])
@@ -201,7 +197,7 @@ def _options(gram: Array) -> tuple[Array, ...]:
     """Cell weights of optima with more or less weight on the total; rough ones do."""
     n = len(gram)
     out = [np.full(n, 1 / n)]
-    for extra in EXTRA:
+    for extra in LIMITS.pinched_extra:
         v = gram + extra * np.trace(gram) / n
 
         def root_diagonal(weights: Array, v: Array = v) -> Array:
@@ -228,9 +224,6 @@ def _options(gram: Array) -> tuple[Array, ...]:
 # of a matrix G is at least ``tr(U'G)`` for every U of norm at most 1, and the matrix of the symbol
 # ``f / |f|``, f that of the windows, has norm 1.
 
-TOLERANCE = 1e-3
-DENSE_CELLS = 2048
-
 
 def sum_of_bounds(workload: Workload) -> float:
     """A lower bound on the weighted squared error at unit noise; terms without one count 0."""
@@ -254,9 +247,11 @@ def query_set_bound(queries: QuerySet) -> float:
     inverse = inverse_gram(queries)
     if inverse is not None:
         solver = root_diagonal(*inverse)
-        return certified_optimum(solver, queries.size, TOLERANCE, all_bind=True).lower
+        return certified_optimum(
+            solver, queries.size, LIMITS.query_set_tolerance, all_bind=True
+        ).lower
     closed = windows_bound(queries.size, queries.width) if isinstance(queries, Windows) else 0.0
-    if queries.size > DENSE_CELLS:
+    if queries.size > LIMITS.query_set_cells:
         return closed
     values = np.linalg.eigvalsh(queries.gram())
     positive = values[values > values[-1] * len(values) * 2.0**-50]

@@ -26,20 +26,17 @@ from sfumato.errors import PlanError
 from sfumato.solve.effort import must_stop, spend
 from sfumato.solve.weighted_orbits import row_quadratics
 from sfumato.strategy.measured import Invertible
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.queries import QuerySet, widened
 
 __all__ = [
-    "LARGEST",
     "Template",
     "best_template",
     "identity_error",
     "stop_in_time",
     "template_error",
 ]
-
-
-ENTRIES_AT_ONCE = 2**18  # coefficients of reconstructions held together
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +145,7 @@ class Template(Invertible):
         """From the rows of the reconstruction; those of intervals are differences of sums."""
         inverse = self.transposed(np.eye(self.size)).T
         ends = queries.intervals()
-        step = max(1, ENTRIES_AT_ONCE // self.rows)
+        step = max(1, LIMITS.template_coefficients_at_once // self.rows)
         out = []
         if ends is not None:
             zero = np.zeros((1, self.rows))
@@ -210,17 +207,6 @@ class Template(Invertible):
 # statistical queries under differential privacy" (the form and the cost); Byrd, Lu, Nocedal, Zhu
 # 1995, "A limited memory algorithm for bound constrained optimization".
 
-LARGEST = 1536  # classes of cells that a template may have
-ENTRY_BITS, FINE_BITS = 14, 20  # of a column norm of 1, to which coefficients are rounded
-FAINT = 1 / 32  # the coefficient of a cell, in a column norm of 1, below which it is faint
-HEIGHT = 0.8  # of a hat at the start, relative to the cells below it
-TRIED, FIRST = 3, 25  # starts that are followed, and for how many steps
-STEPS = ((256, 400), (640, 200), (LARGEST, 120))  # classes, and steps of the best start
-CORRECTIONS = 20  # pairs that L-BFGS remembers
-FEW = 16  # asked queries up to which they are a start themselves
-HEAVY = 256.0  # the weight of such a start, relative to the cells below it
-SEARCHED = 256  # classes up to which other starts are tried beside it
-
 
 def best_template(
     weighted: Sequence[tuple[float, QuerySet]], previous: Template | None = None
@@ -233,13 +219,15 @@ def best_template(
     first = np.unique(class_of, return_index=True)[1]
     gram = np.sum([c * _gram(queries, first) for c, queries in weighted], axis=0)
     starts = [previous.theta] if previous is not None else list(_few(weighted, first))
-    if previous is None and (not starts or len(first) <= SEARCHED):
+    if previous is None and (not starts or len(first) <= LIMITS.template_searched_classes):
         starts += _starts(gram)
     theta = _searched(gram, starts)
     scaled = np.vstack([np.ones(len(gram)), theta]) / (1 + theta.sum(axis=0))
     # What rounding takes from the rows is read from single cells: the fainter these, the finer.
-    is_faint = bool((scaled[0] < FAINT).all())
-    whole = np.rint(scaled * 2 ** (FINE_BITS if is_faint else ENTRY_BITS)).astype(np.int64)
+    is_faint = bool((scaled[0] < LIMITS.template_faint).all())
+    whole = np.rint(
+        scaled * 2 ** (LIMITS.template_fine_bits if is_faint else LIMITS.template_bits)
+    ).astype(np.int64)
     extra = whole[1:][whole[1:].any(axis=1)]
     return Template(len(class_of), np.maximum(whole[0], 1), extra, class_of)
 
@@ -267,10 +255,12 @@ def _searched(gram: Array, starts: Sequence[Array]) -> Array:
     """The end of the best start; several are followed a little, the best to its end."""
     if identity_error(gram) <= 0:  # nothing is asked
         return np.zeros((0, len(gram)))
-    steps = next(n for most, n in STEPS if len(gram) <= most)
-    ranked = sorted(starts, key=lambda theta: template_error(gram, theta)[0])[:TRIED]
+    steps = next(n for most, n in LIMITS.template_steps if len(gram) <= most)
+    ranked = sorted(starts, key=lambda theta: template_error(gram, theta)[0])[
+        : LIMITS.template_starts
+    ]
     if len(ranked) > 1:
-        followed = [_followed(gram, theta, FIRST) for theta in ranked]
+        followed = [_followed(gram, theta, LIMITS.template_first_steps) for theta in ranked]
         ranked = [min(followed, key=lambda end: end[0])[1]]
     error, theta = _followed(gram, ranked[0], steps)
     return theta if error < identity_error(gram) else np.zeros((0, len(gram)))
@@ -294,7 +284,7 @@ def _followed(gram: Array, theta: Array, steps: int) -> tuple[float, Array]:
         method="L-BFGS-B",
         bounds=[(0.0, None)] * theta.size,
         callback=stop_in_time,
-        options={"maxiter": steps, "maxcor": CORRECTIONS, "ftol": 1e-9},
+        options={"maxiter": steps, "maxcor": LIMITS.template_corrections, "ftol": 1e-9},
     )
     return float(end.fun) * unit, np.asarray(end.x).reshape(shape)
 
@@ -309,22 +299,22 @@ def _starts(gram: Array) -> Iterator[Array]:
     """Hats on one or two levels, with and without a row over all cells, and scattered rows."""
     m = len(gram)
     own = np.diag(gram) / max(float(np.diag(gram).max()), 1e-300)
-    wide = HEIGHT * own[None, :]
+    wide = LIMITS.hat_height * own[None, :]
     if m == 1:
         yield np.zeros((0, 1))
         return
     yield wide
-    yield np.full((1, m), HEIGHT)
+    yield np.full((1, m), LIMITS.hat_height)
     for spacing in (8, 12, 16, 20):
         count = round(m / spacing)
         if count < 2:
             continue
-        fine = HEIGHT * hats(m, count)
+        fine = LIMITS.hat_height * hats(m, count)
         yield fine
         yield np.vstack([fine, wide])
         for ratio in (8, 10):
             if count >= 3 * ratio:
-                both = np.vstack([fine, HEIGHT * hats(m, round(count / ratio))])
+                both = np.vstack([fine, LIMITS.hat_height * hats(m, round(count / ratio))])
                 yield both
                 yield np.vstack([both, wide])
     for rows in sorted({max(1, m // 16), max(1, m // 8)}):
@@ -337,14 +327,14 @@ def _few(weighted: Sequence[tuple[float, QuerySet]], first: Integers) -> Iterato
     A count and a sum of numbers u in [0, 1] are read from the sums of u and of 1 - u, whose columns
     have L1 norm 1: no more than the count alone would have.
     """
-    if sum(queries.rows for _, queries in weighted) > FEW:
+    if sum(queries.rows for _, queries in weighted) > LIMITS.template_few_queries:
         return
     rows = np.abs(np.vstack([queries.dense() for _, queries in weighted])[:, first])
     rows = np.unique(rows[rows.any(axis=1)], axis=0)
     shares = rows / rows.max(axis=1, keepdims=True)
     shares = shares[shares.min(axis=1) < 1]
     if len(shares):
-        yield HEAVY * np.vstack([shares, 1 - shares])
+        yield LIMITS.template_heavy * np.vstack([shares, 1 - shares])
 
 
 def hats(cells: int, count: int) -> Array:

@@ -30,6 +30,7 @@ import numpy as np
 from sfumato.errors import PlanError
 from sfumato.solve.effort import must_stop
 from sfumato.strategy.measured import Levels, energies
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.queries import QuerySet
 
@@ -241,11 +242,6 @@ class WeightedTree(_Nodes):
 # by hill climbing from the b-ary trees: one width of the chain is changed, dropped or added at a
 # time. Nothing here is larger than the number of levels once the energies of a width are known.
 
-WEIGHT_BITS = 12  # of the greatest weight; the others are rounded to its 2^-12
-LEAST = 2.0**-10  # of the greatest weight: a level below it is left out
-CHANGES = (-4, -2, -1, 1, 2, 4)  # of one branching
-MOST_TREES = 300  # sets of widths that are tried
-STARTS = (1.0, 0.2, 5.0)  # weights of the top level relative to the cells, geometric in between
 
 Widths = tuple[int, ...]
 
@@ -260,12 +256,14 @@ def best_tree(weighted: Sequence[tuple[float, QuerySet]], p: int) -> WeightedTre
 
     @cache
     def solved(widths: Widths) -> tuple[float, tuple[float, ...]]:
-        least, weights = best_weights(np.array([energy(s) for s in widths]), widths, p, STARTS[:1])
+        least, weights = best_weights(
+            np.array([energy(s) for s in widths]), widths, p, LIMITS.tree_starts[:1]
+        )
         return least, tuple(weights.tolist())
 
     best = min(_uniform(size), key=lambda widths: solved(widths)[0])
     improved = True
-    while improved and solved.cache_info().currsize < MOST_TREES and not must_stop():
+    while improved and solved.cache_info().currsize < LIMITS.trees_tried and not must_stop():
         best = _without_light_levels(best, solved(best)[1])
         around = (widths for widths in _neighbours(best, size) if widths[-1] < 2 * size)
         near = min(around, key=lambda widths: solved(widths)[0], default=best)
@@ -273,12 +271,12 @@ def best_tree(weighted: Sequence[tuple[float, QuerySet]], p: int) -> WeightedTre
         best = near if improved else best
     best = _without_light_levels(best, solved(best)[1])
     _, weights = best_weights(np.array([energy(s) for s in best]), best, p)
-    scaled = np.rint(weights * (2**WEIGHT_BITS / weights.max()))
+    scaled = np.rint(weights * (2**LIMITS.tree_weight_bits / weights.max()))
     return WeightedTree(size, best, tuple(int(max(w, 1)) for w in scaled))
 
 
 def best_weights(
-    energy: Array, widths: Widths, p: int, starts: Sequence[float] = STARTS
+    energy: Array, widths: Widths, p: int, starts: Sequence[float] = LIMITS.tree_starts
 ) -> tuple[float, Array]:
     """The least error found and its weights, of L_p norm 1; the cells keep a weight above 0.
 
@@ -304,7 +302,7 @@ def _under_l2(details: Array, s: Array) -> tuple[float, Array]:
     """
     cost = 1 / s - np.append(1 / s[1:], 0.0)
     # A level that nobody asks about is kept apart from 0; of queries that are zero, all are.
-    floor = float(details.sum()) * LEAST**4 or 1.0
+    floor = float(details.sum()) * LIMITS.tree_level_minimum**4 or 1.0
     pools: list[tuple[float, float, int]] = []
     for d, c in zip(np.maximum(details, floor), cost, strict=True):
         pools.append((float(d), float(c), 1))
@@ -343,7 +341,7 @@ def _uniform(size: int) -> Iterator[Widths]:
 
 def _without_light_levels(widths: Widths, weights: Sequence[float]) -> Widths:
     pairs = zip(widths, weights, strict=True)
-    return tuple(s for s, w in pairs if s == 1 or w > LEAST * max(weights))
+    return tuple(s for s, w in pairs if s == 1 or w > LIMITS.tree_level_minimum * max(weights))
 
 
 def _neighbours(widths: Widths, size: int) -> Iterator[Widths]:
@@ -351,7 +349,7 @@ def _neighbours(widths: Widths, size: int) -> Iterator[Widths]:
     ratios = [b // a for a, b in pairwise(widths)]
     for i, ratio in enumerate(ratios):
         yield _chain([*ratios[:i], *ratios[i + 1 :]])
-        for change in CHANGES:
+        for change in LIMITS.tree_changes:
             if ratio + change >= 2:
                 yield _chain([*ratios[:i], ratio + change, *ratios[i + 1 :]])
         for b in (2, 3, 4):
@@ -507,5 +505,5 @@ def best_wavelet(weighted: list[tuple[float, QuerySet]], p: int) -> Wavelet:
     details = np.maximum(energy - np.append(energy[1:], 0.0), 0.0)
     best = (details / np.array(plain.eigenvalues)) ** (1 / (p + 2))
     best = best if best.any() else np.ones_like(best)  # queries that are zero
-    scaled = np.rint(best * (2**WEIGHT_BITS / best.max()))
+    scaled = np.rint(best * (2**LIMITS.tree_weight_bits / best.max()))
     return Wavelet(plain.size, tuple(int(max(w, 1)) for w in scaled))

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.strategy.subset_bounds import windows_bound
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.queries import QuerySet, Windows, check_entries, widened
@@ -172,9 +173,6 @@ def _transform() -> Callable[[Words, Words, int], Any]:
 
 BITS = 18  # after the point: M h of 2^44 records then fits 62 bits
 LIMB_BITS = 32  # Python integers are convolved in parts of this size
-MOST_STEPS = 400
-RESIDUAL = 1e-12  # of the first column of the inverse
-LEAST_EIGENVALUE = 1e-9  # of the preconditioner
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,23 +319,24 @@ def _first_column(products: Array) -> Array:
     spectrum = rfft(circle).real
     j = np.arange(n)
     nearest = ((n - j) * products + j * np.roll(products[::-1], 1)) / n
-    scale = np.maximum(rfft(nearest).real, LEAST_EIGENVALUE * products[0])
+    scale = np.maximum(rfft(nearest).real, LIMITS.toeplitz_eigenvalue_minimum * products[0])
     g, r = np.zeros(n), np.zeros(n)
     r[0] = 1.0
     direction = z = irfft(rfft(r) / scale, n)
     power = float(r @ z)
-    for _ in range(MOST_STEPS):
+    for _ in range(LIMITS.toeplitz_steps):
         moved = irfft(rfft(direction, length) * spectrum, length)[:n]
         step = power / float(direction @ moved)
         g += step * direction
         r -= step * moved
-        if float(np.linalg.norm(r)) < RESIDUAL:
+        if float(np.linalg.norm(r)) < LIMITS.toeplitz_residual:
             return g
         z = irfft(rfft(r) / scale, n)
         power, before = float(r @ z), power
         direction = z + power / before * direction
     raise PlanError(
-        f"the inverse of a convolution of {n:,} cells was not found in {MOST_STEPS} steps"
+        f"the inverse of a convolution of {n:,} cells was not found in {LIMITS.toeplitz_steps} "
+        "steps"
     )
 
 
@@ -354,11 +353,6 @@ def _each(one: Callable[[Numbers], Numbers], x: Numbers) -> Numbers:
     lines = x.reshape(len(x), -1)
     mapped = np.stack([one(np.ascontiguousarray(line)) for line in lines.T], axis=1)
     return np.asarray(mapped.reshape(-1, *x.shape[1:]))
-
-
-CUTS = (2, 4, 16)  # lengths of the kernel, in widths
-LONG = 32  # widths of an attribute where the longest kernel is best
-MOST_CELLS = 2**23
 
 
 @dataclass(frozen=True, eq=False)
@@ -492,10 +486,14 @@ def windows(workload: Workload, progress: Callable[[int, float], None] | None = 
     others = [n for n in term.attributes if n != along]
     lines = prod(workload.domain[n].size for n in others)
     bound = term.weight**2 * lines * windows_bound(queries.size, queries.width)
-    longest = queries.size + max(CUTS) * queries.width
+    longest = queries.size + max(LIMITS.kernel_cuts) * queries.width
     check_entries(longest * lines, f"the convolution of {', '.join(term.attributes)}")
     best: Sliding | None = None
-    for i, cut in enumerate(CUTS if queries.size < LONG * queries.width else CUTS[-1:]):
+    for i, cut in enumerate(
+        LIMITS.kernel_cuts
+        if queries.size < LIMITS.kernel_long_widths * queries.width
+        else LIMITS.kernel_cuts[-1:]
+    ):
         root = Convolution(queries.size, _kernel(queries.width, cut * queries.width))
         factors = tuple((n, root if n == along else q) for n, q in term.factors)
         block = Block(
@@ -528,10 +526,14 @@ def _read(workload: Workload) -> tuple[str, Windows, Product]:
     if not all(q is long[0][1] or q.is_identity for _, q in term.factors):
         raise PlanError(f"group {term.name!r} asks other attributes for more than their cells")
     along, queries = long[0]
-    if queries.size > MOST_CELLS or max(CUTS) * queries.width > MOST_CELLS * 2:
+    if (
+        queries.size > LIMITS.windows_cells
+        or max(LIMITS.kernel_cuts) * queries.width > LIMITS.windows_cells * 2
+    ):
         raise TooLarge(
             f"{along} has {queries.size:,} cells and windows of {queries.width:,}; allowed are "
-            f"{MOST_CELLS:,} cells and windows of {MOST_CELLS // 8:,}, use coarser cells"
+            f"{LIMITS.windows_cells:,} cells and windows of {LIMITS.windows_cells // 8:,}, use "
+            "coarser cells"
         )
     return along, queries, term
 

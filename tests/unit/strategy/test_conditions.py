@@ -18,6 +18,7 @@ from sfumato.strategy.base import Strategy
 from sfumato.strategy.conditions import Conditions, Proved, conditions, lower_bound
 from sfumato.strategy.matrix import dense
 from sfumato.strategy.replace_one import best_for_pairs, for_replace_one
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Objective
 from sfumato.vault.measure import combined_values, count
 from sfumato.vault.tables import open_table
@@ -216,7 +217,7 @@ def test_what_is_not_given_by_conditions_or_too_many_is_refused(
         conditions(work | sf.prefixes(SMALL, "d"))
     with pytest.raises(PlanError, match="objective"):
         conditions(work, "mean")  # type: ignore[arg-type]
-    monkeypatch.setattr(made, "MOST", 19)
+    monkeypatch.setattr(made, "LIMITS", replace(LIMITS, weighted_conditions=19))
     with pytest.raises(TooLarge, match="several plans"):
         conditions(work)
 
@@ -245,7 +246,11 @@ def test_other_weights_are_another_strategy() -> None:
 @pytest.fixture
 def nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the different columns were too many, and so the classes of cells."""
-    monkeypatch.setattr(import_module("sfumato.strategy.decision_diagram"), "MOST_MOVES", 8)
+    monkeypatch.setattr(
+        import_module("sfumato.strategy.decision_diagram"),
+        "LIMITS",
+        replace(LIMITS, column_moves=8),
+    )
     monkeypatch.setattr(
         import_module("sfumato.workload.terms"),
         "LIMITS",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import comb, sqrt
 
 import numpy as np
@@ -20,6 +21,7 @@ from sfumato.strategy.conjunctions import (
     gamma_of,
     is_conjunctive,
 )
+from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.workload.workload import Workload
 from tests.unit.strategy.test_biased import dense, forecast_of, measured_matrix, reconstruction
 
@@ -122,13 +124,13 @@ def test_wide_conjunctions_of_many_attributes_never_build_the_cube() -> None:
     names = [f"q{i}" for i in range(40)]
     wide = [" AND ".join(f"{n} = 1" for n in names[i : i + 12]) for i in range(28)]
     strategy = conjunctions_by_polynomial(sf.predicates(domain, wide), 500, 0.5)
-    assert len(strategy.blocks) <= conjunctions.MOST_CHARACTERS
+    assert len(strategy.blocks) <= LIMITS.conjunction_characters
     assert strategy.bias_bounds(0).max() < 0.5
     assert forecast_of(strategy).rmse < 500
 
 
 def test_levels_with_too_many_characters_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conjunctions, "MOST_CHARACTERS", 20)
+    monkeypatch.setattr(conjunctions, "LIMITS", replace(LIMITS, conjunction_characters=20))
     strategy = conjunctions_by_polynomial(sf.conjunctions(cube(5), 3), 10**6, 0.5)
     assert len(strategy.blocks) == 1 + 5 + 10
     assert strategy.bias_bounds(0).max() > 0.1

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from sfumato.errors import TooLarge
 from sfumato.solve.effort import effort
 from sfumato.strategy import decision_diagram as module
 from sfumato.strategy.decision_diagram import distinct_columns, read
+from sfumato.strategy.strategy_limits import LIMITS
 from tests.shared.dense import dense_workload
 
 CUBE = sf.Domain({"a": 7, "b": 5, "c": 4})
@@ -79,7 +82,7 @@ def test_conditions_on_a_great_domain_have_few_columns() -> None:
 def test_too_many_columns_are_refused_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     domain = sf.Domain({f"x{i}": 10 for i in range(12)})
     asked = [sf.attribute(domain, f"x{i}") < j for i in range(12) for j in range(1, 10)]
-    monkeypatch.setattr(module, "MOST_MOVES", 2**14)
+    monkeypatch.setattr(module, "LIMITS", replace(LIMITS, column_moves=2**14))
     with pytest.raises(TooLarge, match="combinations"):
         distinct_columns(domain, sf.predicates(domain, asked).terms)
 
