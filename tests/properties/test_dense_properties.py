@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.errors import PlanError
-from sfumato.strategy.decision_diagram import distinct_columns
-from sfumato.strategy.matrix import dense
+from sfumato.strategy.matrix import dense, distinct_columns
 from sfumato.workload.workload import Workload
 from tests.shared.dense import dense_workload
 from tests.shared.strategies import domains, workloads

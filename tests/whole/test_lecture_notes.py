@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.strategy.sensitivity import squared_diameter
+from sfumato.strategy.moves import squared_diameter
 from sfumato.study.error_bounds import (
     gaussian_rows_needed,
     laplace_error,

@@ -19,18 +19,24 @@ from sfumato.planning.planning_limits import LIMITS
 from sfumato.solve.effort import portion
 from sfumato.solve.orbits import orbit_problem
 from sfumato.strategy.base import Block, Strategy
-from sfumato.strategy.blockwise import Blockwise, shared_noise, table_block, tree_block
-from sfumato.strategy.combined import combined
+from sfumato.strategy.blockwise import (
+    Blockwise,
+    combined,
+    shared_noise,
+    table_block,
+    tree_block,
+    wavelet,
+    weighted_tree,
+)
 from sfumato.strategy.conditions import conditions
 from sfumato.strategy.factorization import factorization, factorwise
-from sfumato.strategy.kronecker import wavelet, weighted_tree
-from sfumato.strategy.laplace import laplace_optimum
 from sfumato.strategy.marginals import fourier, marginals_optimum
 from sfumato.strategy.matrix import dense
 from sfumato.strategy.ordered import largest_error, ordered
 from sfumato.strategy.pieces import pieces
 from sfumato.strategy.splits import entry_bits
 from sfumato.strategy.strategy_limits import LIMITS as STRATEGY_LIMITS
+from sfumato.strategy.templates import laplace_optimum
 from sfumato.strategy.trees import BRANCHINGS
 from sfumato.strategy.windows import windows
 from sfumato.types import Noise, Objective

@@ -38,8 +38,8 @@ from sfumato.privacy.gaussian import float_down
 from sfumato.solve.effort import STEPS, Effort, effort
 from sfumato.strategy.base import Strategy, check_measured, check_rank, check_unbiased
 from sfumato.strategy.biased import approximate
+from sfumato.strategy.pieces import sum_of_bounds
 from sfumato.strategy.replace_one import for_replace_one
-from sfumato.strategy.subset_bounds import sum_of_bounds
 from sfumato.types import Neighbours, Noise, Objective, Progress
 from sfumato.workload.workload import Workload
 

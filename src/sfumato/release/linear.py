@@ -53,8 +53,7 @@ from sfumato.release.quantiles import rows_along, running_totals
 from sfumato.release.ranges import shorter
 from sfumato.release.ratios import means_of
 from sfumato.strategy.base import Strategy
-from sfumato.strategy.blockwise import Blockwise
-from sfumato.strategy.combined import Combined
+from sfumato.strategy.blockwise import Blockwise, Combined
 from sfumato.strategy.measured import Levels
 from sfumato.strategy.ordered import Ordered
 from sfumato.text import shown

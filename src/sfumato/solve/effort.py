@@ -50,6 +50,7 @@ __all__ = [
     "must_stop",
     "portion",
     "spend",
+    "stop_in_time",
 ]
 
 
@@ -161,6 +162,12 @@ def must_stop() -> bool:
     """Whether a search should return what it has."""
     known = _EFFORT.get()
     return known is not None and known.must_stop()
+
+
+def stop_in_time(_: Array) -> None:
+    """A callback that ends a search of scipy, which then returns its best point so far."""
+    if must_stop():
+        raise StopIteration
 
 
 @contextmanager

@@ -2,14 +2,14 @@
 """The certified optimum of a union of products, through its symmetries.
 
 Exchangeable cells (``orbits.py``) split the space of every attribute into a class part and
-residual parts. A choice of one part per attribute is a *sector*: the Gram matrix, and some
-optimal ``X = M'M``, never mix two sectors, and within one they act on the class parts only. The
+residual parts. A choice of one part per attribute is a *subspace*: the Gram matrix, and some
+optimal ``X = M'M``, never mix two subspaces, and within one they act on the class parts only. The
 cells of a product of classes form an orbit and share one weight v. So the fixed point of
-``nuclear.py`` needs one eigenvalue problem per sector, of the size of its class parts:
+``nuclear.py`` needs one eigenvalue problem per subspace, of the size of its class parts:
 
-* marginals: every attribute is one class, all sectors are numbers, the optimum is a closed form;
-* the person tables of Census SF1, 29,440 cells: 96 sectors of at most 400 dimensions;
-* no symmetry at all: one sector, the dense problem.
+* marginals: every attribute is one class, all subspaces are numbers, the optimum is a closed form;
+* the person tables of Census SF1, 29,440 cells: 96 subspaces of at most 400 dimensions;
+* no symmetry at all: one subspace, the dense problem.
 
 The bound of ``nuclear.py`` holds for the whole problem, not only for symmetric strategies.
 """
@@ -33,11 +33,11 @@ from sfumato.workload.queries import QuerySet, Total
 from sfumato.workload.workload import Workload
 
 __all__ = [
-    "CLASS_PART",
+    "CLASS_SUMS",
     "Axis",
     "OrbitProblem",
-    "Sector",
-    "SectorRoot",
+    "Subspace",
+    "SubspaceRoot",
     "exchangeable",
     "orbit_problem",
 ]
@@ -59,7 +59,7 @@ __all__ = [
 # marginals (Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for noisy
 # marginals"). Cells with equal columns are a class with residual 0, hence merged.
 
-CLASS_PART = -1  # the part of the class sums; other parts are differences within a class
+CLASS_SUMS = -1  # the part of the class sums; other parts are differences within a class
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,10 +131,10 @@ def exchangeable(name: str, size: int, asked: Sequence[QuerySet]) -> Axis:
     return Axis(name, order[inverse.reshape(-1)])
 
 
-SECTOR_SIZE = 2048  # class coordinates of one sector
+SUBSPACE_SIZE = 2048  # class coordinates of one subspace
 EIGEN_ROUNDING = 2.0**-50  # relative error of a computed eigenvalue, per dimension
 WIDE, LOW_RANK = 256, 4  # coordinates, and how many per rank, from which a factor pays
-HELD = 2**26  # entries of all sector matrices together
+HELD = 2**26  # entries of all subspace matrices together
 TOLERANCE, FINE = 1e-4, 2e-6  # how close to its bound an optimum is driven; small problems
 FINE_WORK = 2**25  # multiplications of one step up to which a problem is small
 
@@ -143,7 +143,7 @@ _ONE = np.ones((1, 1))
 
 
 @dataclass(frozen=True, eq=False)
-class Sector:
+class Subspace:
     """One part per axis, and the Gram matrix on the class coordinates.
 
     ``rank`` is a bound on that of the matrix, where one is known.
@@ -183,8 +183,8 @@ class Sector:
 
 
 @dataclass(frozen=True, eq=False)
-class SectorRoot:
-    """A root of the optimal X on a sector: ``root' root = X``, over normalised class vectors."""
+class SubspaceRoot:
+    """A root of the optimal X on a subspace: ``root' root = X``, over normalised class vectors."""
 
     part: Part
     root: Array
@@ -192,14 +192,14 @@ class SectorRoot:
 
 @dataclass(frozen=True, eq=False)
 class OrbitProblem:
-    """The sectors of a workload and the weights of its orbits.
+    """The subspaces of a workload and the weights of its orbits.
 
     ``along`` is the query set of the one wide axis when every term asks the same of it: then all
-    sectors are multiples of one Gram matrix and share the weights of its own optimum.
+    subspaces are multiples of one Gram matrix and share the weights of its own optimum.
     """
 
     axes: tuple[Axis, ...]
-    sectors: tuple[Sector, ...]
+    subspaces: tuple[Subspace, ...]
     along: QuerySet | None = None
 
     @property
@@ -227,24 +227,24 @@ class OrbitProblem:
     ) -> Certified:
         """The certified optimum over the orbit weights, to 2e-6 where that takes no time."""
         if tolerance is None:
-            work = sum(s.work for s in self.sectors)
+            work = sum(s.work for s in self.subspaces)
             is_quick = work <= FINE_WORK or self.along is not None
             tolerance = FINE if is_quick else TOLERANCE
-        spread = [self.spread(s.part) for s in self.sectors]
+        spread = [self.spread(s.part) for s in self.subspaces]
 
-        def sector_roots(v: Array) -> Array:
+        def subspace_roots(v: Array) -> Array:
             weights = v.reshape(self.shape)
             out = np.zeros(self.shape)
-            for sector, share in zip(self.sectors, spread, strict=True):
-                where = self.where(sector.part)
-                values, vectors = sector.eigh(weights[where].reshape(-1))
+            for subspace, share in zip(self.subspaces, spread, strict=True):
+                where = self.where(subspace.part)
+                values, vectors = subspace.eigh(weights[where].reshape(-1))
                 root = (vectors * vectors) @ np.sqrt(values)
                 out[where] += share * root.reshape(share.shape)
             return out.reshape(-1)
 
         size = prod(self.shape)
         return certified_optimum(
-            sector_roots,
+            subspace_roots,
             size,
             tolerance,
             1 if size == 1 else 300,
@@ -264,21 +264,21 @@ class OrbitProblem:
     def trace(self, v: Array, taken: float) -> float:
         """``tr (L^1/2 V L^1/2)^1/2`` for ``L = diag(v) - taken v v'``, v per cell of an orbit.
 
-        With ``s = v^1/2``, ``L = D^1/2 (I - taken s s') D^1/2``. s lies in the sector of class
+        With ``s = v^1/2``, ``L = D^1/2 (I - taken s s') D^1/2``. s lies in the subspace of class
         sums, where the eigenvalues are those of ``(I - b s s') D^1/2 V D^1/2 (I - b s s')`` with
-        ``(I - b s s')^2 = I - taken s s'``; in the other sectors L is diagonal.
+        ``(I - b s s')^2 = I - taken s s'``; in the other subspaces L is diagonal.
         """
         weights, cells = v.reshape(self.shape), self.cells
         total = 0.0
-        for sector in self.sectors:
-            own = weights[self.where(sector.part)].reshape(-1)
+        for subspace in self.subspaces:
+            own = weights[self.where(subspace.part)].reshape(-1)
             copies = prod(
                 int(a.sizes[k]) - 1
-                for a, k in zip(self.axes, sector.part, strict=True)
-                if k != CLASS_PART
+                for a, k in zip(self.axes, subspace.part, strict=True)
+                if k != CLASS_SUMS
             )
-            gram = sector.gram
-            if all(k == CLASS_PART for k in sector.part):
+            gram = subspace.gram
+            if all(k == CLASS_SUMS for k in subspace.part):
                 s = np.sqrt(own * cells)
                 length = float(s @ s)
                 b = (1 - np.sqrt(max(1 - taken * length, 0.0))) / length
@@ -292,29 +292,29 @@ class OrbitProblem:
             total += copies * float(np.sqrt(values).sum())
         return total
 
-    def roots(self, found: Certified) -> Iterable[SectorRoot]:
-        """A root of the feasible X of every sector, with column norms at most 1 together."""
+    def roots(self, found: Certified) -> Iterable[SubspaceRoot]:
+        """A root of the feasible X of every subspace, with column norms at most 1 together."""
         weights = found.v.reshape(self.shape)
-        for sector in self.sectors:
-            v = weights[self.where(sector.part)].reshape(-1)
-            values, vectors = sector.eigh(v)
+        for subspace in self.subspaces:
+            v = weights[self.where(subspace.part)].reshape(-1)
+            values, vectors = subspace.eigh(v)
             kept = values > 0
             root = (vectors[:, kept] * values[kept] ** 0.25).T / np.sqrt(v * found.scale)
-            yield SectorRoot(sector.part, root)
+            yield SubspaceRoot(subspace.part, root)
 
     def where(self, part: Part) -> tuple[slice | int, ...]:
-        """Which orbits a sector reaches."""
-        return tuple(slice(None) if part[i] == CLASS_PART else part[i] for i in self.wide)
+        """Which orbits a subspace reaches."""
+        return tuple(slice(None) if part[i] == CLASS_SUMS else part[i] for i in self.wide)
 
     def spread(self, part: Part) -> Array:
-        """The share of one cell in a unit vector of the sector, squared and summed up."""
+        """The share of one cell in a unit vector of the subspace, squared and summed up."""
         share = np.ones(())
         for axis, label in zip(self.axes, part, strict=True):
-            if label == CLASS_PART:
+            if label == CLASS_SUMS:
                 share = np.multiply.outer(share, 1 / axis.sizes)
             else:
                 share = share * (1 - 1 / axis.sizes[label])
-        kept = [self.axes[i].classes for i in self.wide if part[i] == CLASS_PART]
+        kept = [self.axes[i].classes for i in self.wide if part[i] == CLASS_SUMS]
         return share.reshape(kept)
 
 
@@ -331,10 +331,10 @@ def orbit_problem(workload: Workload) -> OrbitProblem | None:
         exchangeable(n, workload.domain[n].size, [f[n] for f in asked if n in f]) for n in names
     )
     largest = prod(a.classes for a in axes)
-    if largest > SECTOR_SIZE:
-        raise TooLarge(f"{largest:,} classes of cells, more than {SECTOR_SIZE:,}")
+    if largest > SUBSPACE_SIZE:
+        raise TooLarge(f"{largest:,} classes of cells, more than {SUBSPACE_SIZE:,}")
     weights = [t.weight**2 for t in workload.terms]
-    return OrbitProblem(axes, tuple(_sectors(axes, asked, weights)), _along(axes, asked))
+    return OrbitProblem(axes, tuple(_subspaces(axes, asked, weights)), _along(axes, asked))
 
 
 def _along(axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]]) -> QuerySet | None:
@@ -346,10 +346,10 @@ def _along(axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]]) -> Q
     return found[0] if same and found[0].holds_prefixes else None
 
 
-def _sectors(
+def _subspaces(
     axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]], weights: Sequence[float]
-) -> Iterable[Sector]:
-    """All sectors that some query reaches, each with its Gram matrix."""
+) -> Iterable[Subspace]:
+    """All subspaces that some query reaches, each with its Gram matrix."""
     grams: dict[tuple[str, int], Array] = {}
     residuals: dict[tuple[str, int], Array] = {}
     found: dict[Part, Array] = {}
@@ -366,19 +366,19 @@ def _sectors(
                 none = np.zeros(axis.classes)
                 residuals[key] = none if queries is None else axis.residual_gram(queries)
             keys.append(key)
-            options.append([CLASS_PART, *np.flatnonzero(residuals[key]).tolist()])
+            options.append([CLASS_SUMS, *np.flatnonzero(residuals[key]).tolist()])
         for part in product(*options):
             scale = weight
             gram: Array = _ONE
             for key, label in zip(keys, part, strict=True):
-                if label != CLASS_PART:
+                if label != CLASS_SUMS:
                     scale *= residuals[key][label]
                 elif grams[key].size == 1:
                     scale *= grams[key][0, 0]
                 else:
                     gram = np.asarray(np.kron(gram, grams[key]), dtype=np.float64)
             gram = scale * gram
-            mixed = [a for a, k in zip(axes, part, strict=True) if k == CLASS_PART]
+            mixed = [a for a, k in zip(axes, part, strict=True) if k == CLASS_SUMS]
             rank = prod(min(factors[a.name].rows, a.classes) for a in mixed if a.name in factors)
             ranks[part] = ranks.get(part, 0) + rank
             if part in found:
@@ -388,7 +388,7 @@ def _sectors(
                 held += gram.size
                 if held > HELD:
                     raise TooLarge(f"more than {HELD:,} entries in the sectors of the workload")
-    return (Sector(part, gram, ranks[part]) for part, gram in found.items())
+    return (Subspace(part, gram, ranks[part]) for part, gram in found.items())
 
 
 def _eigh(gram: Array, v: Array) -> tuple[Array, Array]:

@@ -2,9 +2,9 @@
 """The least largest error of a union of products, through its symmetries.
 
 The problem of ``orbits.py`` with a weight on every orbit of queries (``weighted_orbits.py``): the
-Gram matrix of a sector follows the weights, and the variance of a query is the sum over the sectors
-it reaches. ``nuclear.py`` finds the weights; the sectors they end with are an ``OrbitProblem``
-again, so the strategy is measured like any other factorization.
+Gram matrix of a subspace follows the weights, and the variance of a query is the sum over the
+subspaces it reaches. ``nuclear.py`` finds the weights; the subspaces they end with are an
+``OrbitProblem`` again, so the strategy is measured like any other factorization.
 
 Where the workload reads the same backwards (ranges, windows, tables), mirrored cells and queries
 share a weight, and every eigenvalue problem falls into an even and an odd one of half the size.
@@ -25,13 +25,13 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import EIGEN, spend
 from sfumato.solve.nuclear import Certified, CertifiedLargest, certified_largest
 from sfumato.solve.orbits import (
-    CLASS_PART,
+    CLASS_SUMS,
     EIGEN_ROUNDING,
-    SECTOR_SIZE,
+    SUBSPACE_SIZE,
     Axis,
     OrbitProblem,
     Part,
-    Sector,
+    Subspace,
     exchangeable,
 )
 from sfumato.types import Array, Integers, Numbers, SearchProgress
@@ -146,7 +146,7 @@ class RowOrbits(Orbits):
 
     def gram(self, label: int, weights: Array) -> Array:
         """A sum of outer products; on differences the mean over the n - 1 dimensions."""
-        if label != CLASS_PART:
+        if label != CLASS_SUMS:
             each = self.squares[:, label] / (int(self.axis.sizes[label]) - 1)
             return np.asarray(np.tensordot(each, weights, axes=(0, 0))[None, None])
         found = np.tensordot(self._products(), weights, axes=(0, 0))
@@ -155,7 +155,7 @@ class RowOrbits(Orbits):
 
     def variances(self, label: int, covariance: Array) -> Array:
         """``q K q'``; on differences K is a number."""
-        if label != CLASS_PART:
+        if label != CLASS_SUMS:
             return np.asarray(np.multiply.outer(self.squares[:, label], covariance[0, 0]))
         flat = covariance.reshape(-1, *covariance.shape[2:])
         return np.asarray(np.tensordot(self._products(), flat, axes=1), dtype=np.float64)
@@ -231,7 +231,7 @@ def weighted_gram(queries: QuerySet, weights: Array) -> Array:
     orbits, orbit_of = query_orbits(axis, queries)
     total = np.zeros(len(orbits.copies))
     np.add.at(total, orbit_of, weights)
-    return orbits.gram(CLASS_PART, total)
+    return orbits.gram(CLASS_SUMS, total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,11 +313,11 @@ class TermOrbits:
         return out
 
     def parts(self) -> list[Part]:
-        """The sectors that some query reaches."""
-        return list(product(*[[CLASS_PART, *f.reached] for f in self.factors]))
+        """The subspaces that some query reaches."""
+        return list(product(*[[CLASS_SUMS, *f.reached] for f in self.factors]))
 
     def gram(self, part: Part, weights: Array) -> Array:
-        """The Gram matrix on a sector, for the weight of every query."""
+        """The Gram matrix on a subspace, for the weight of every query."""
         found = self.weight * weights * self.copies
         for i, (factor, label) in enumerate(zip(self.factors, part, strict=True)):
             # axes done so far are pairs at the end; the next orbit axis is always the first
@@ -329,9 +329,9 @@ class TermOrbits:
         return np.asarray(found.transpose(order).reshape(side, side), dtype=np.float64)
 
     def variances(self, part: Part, covariance: Array) -> Array:
-        """``q K q'`` of one query of every orbit, K on a sector."""
+        """``q K q'`` of one query of every orbit, K on a subspace."""
         sides = [
-            f.axis.classes if label == CLASS_PART else 1
+            f.axis.classes if label == CLASS_SUMS else 1
             for f, label in zip(self.factors, part, strict=True)
         ]
         found = covariance.reshape(sides + sides)
@@ -358,12 +358,12 @@ class WeightedOrbits:
 
     @cached_property
     def frame(self) -> OrbitProblem:
-        """The cells: orbits, their sizes, which of them a sector reaches."""
+        """The cells: orbits, their sizes, which of them a subspace reaches."""
         return OrbitProblem(self.axes, ())
 
     @cached_property
     def reaching(self) -> dict[Part, list[int]]:
-        """For every sector, the terms that reach it."""
+        """For every subspace, the terms that reach it."""
         out: dict[Part, list[int]] = {}
         for t, term in enumerate(self.terms):
             for part in term.parts():
@@ -381,7 +381,7 @@ class WeightedOrbits:
         starts: Mapping[str, CertifiedLargest],
         progress: SearchProgress | None = None,
     ) -> tuple[OrbitProblem, Certified]:
-        """The sectors of the best weights, and X on them with the bound on the largest error."""
+        """The subspaces of the best weights, and X on them with the bound on the largest error."""
         return self._kept(self.weights(tolerance, starts, progress))
 
     def weights(
@@ -459,12 +459,12 @@ class WeightedOrbits:
                 "lost to rounding; give the groups more equal weights"
             )
         v, w, scale = best
-        sectors = tuple(Sector(part, gram) for part, gram in self.grams(w).items())
+        subspaces = tuple(Subspace(part, gram) for part, gram in self.grams(w).items())
         certified = Certified(v, scale, least, found.lower, found.steps)
-        return OrbitProblem(self.axes, sectors), certified
+        return OrbitProblem(self.axes, subspaces), certified
 
     def _ranks(self, v: Array, w: Array) -> list[int]:
-        """The rank of ``D^1/2 V D^1/2`` on every sector, up to rounding."""
+        """The rank of ``D^1/2 V D^1/2`` on every subspace, up to rounding."""
         cells = v.reshape(self.frame.shape)
         out = []
         for part, gram in self.grams(w).items():
@@ -474,7 +474,7 @@ class WeightedOrbits:
         return out
 
     def grams(self, w: Array) -> dict[Part, Array]:
-        """The Gram matrix of every sector."""
+        """The Gram matrix of every subspace."""
         weights = self._by_term(w)
         out: dict[Part, Array] = {}
         for part, terms in self.reaching.items():
@@ -536,9 +536,9 @@ def weighted_orbits(workload: Workload) -> WeightedOrbits:
         exchangeable(n, workload.domain[n].size, [f[n] for f in asked if n in f]) for n in names
     )
     classes = prod(a.classes for a in axes)
-    if classes > SECTOR_SIZE:
+    if classes > SUBSPACE_SIZE:
         raise TooLarge(
-            f"{classes:,} classes of cells, more than {SECTOR_SIZE:,} for the largest error; ask "
+            f"{classes:,} classes of cells, more than {SUBSPACE_SIZE:,} for the largest error; ask "
             "about coarser bins or fewer attributes at once"
         )
     known: dict[tuple[str, int], Orbits] = {}

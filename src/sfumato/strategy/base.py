@@ -2,11 +2,23 @@
 """A strategy: two operators, ``F = R M``, and what is proved of them.
 
 M are the queries that are measured (``MeasuredQueries``): blocks of rows, and their sensitivity,
-which is how far one record can move them. R is how the asked answers follow from the measured
-values (``Reconstruction``): ``answer`` applies R, ``adjoint`` its transpose, ``variances`` are its
-squared row norms. A ``Strategy`` is both, with a lower bound on the error of every strategy for the
-workload, and with a bound on its bias. Nothing here sees data; the vault applies the blocks to
-exact counts and adds the noise, and everything after that is ``answer``.
+which is how far one record can move them. R is how the answers of the workload follow from the
+measured values (``Reconstruction``): ``answer`` applies R, ``adjoint`` its transpose, ``variances``
+are its squared row norms. A ``Strategy`` is both, with a lower bound on the error of every strategy
+for the workload, and with a bound on its bias. The planner builds strategies and compares them, the
+vault applies the blocks to exact counts and adds the noise, and everything after that is
+``answer``. Nothing in this room sees data.
+
+Besides: ``fingerprint``, under which stored measurements are found again; ``check_unbiased``, which
+tries a strategy on a table; and ``least_measured``, the number of values that no unbiased strategy
+goes below.
+
+Words that the room shares. A *cell* is a combination of values of attributes, a *column* of M what
+one record in a cell adds to the measured values. A *block* is a group of measured queries with one
+noise scale ``unit / share``. A *term* is a group of queries of the workload, often a product of
+query sets, one for each attribute. A *piece* is a block that belongs to a set of attributes: it
+reads deviations along these and totals along all others. Errors are squared, *at unit noise*: the
+variance of Gaussian noise 1 times the squared sensitivity.
 """
 
 from __future__ import annotations
@@ -24,7 +36,7 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.domain.values import valued
 from sfumato.errors import PlanError, TooLarge
-from sfumato.strategy.sensitivity import Moves, l1_diameter, pair_moves, squared_diameter
+from sfumato.strategy.moves import Moves, l1_diameter, pair_moves, squared_diameter
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Neighbours, Noise, Objective
 from sfumato.workload.queries import QuerySet, check_entries, repeated
@@ -48,17 +60,17 @@ __all__ = [
 ]
 
 
-# --------------------
-# The fingerprint of what is measured: equal if and only if all numbers that define it are equal.
-#
-# Stored answers are found again under it, and read by the strategy that asks: two blocks that
-# measure different coefficients must never share one. So nothing is picked out by hand. A term is
-# its class and all of its fields, and so is every query set, axis, chain or condition inside it;
-# arrays enter with their kind and shape. A kind of field that is not known here is refused.
+# Fingerprints of what is measured
 
 
 def fingerprint(terms: Sequence[Term]) -> bytes:
-    """SHA-256 of the terms in order, with every number that defines them."""
+    """SHA-256 of the terms in order, with every number that defines them.
+
+    Stored answers are found again under it, and read by the strategy that asks: two blocks that
+    measure different coefficients must never share one. So nothing is picked out by hand. A term is
+    its class and all of its fields, and so is every query set, axis, chain or condition inside it;
+    arrays enter with their kind and shape. A kind of field that is not known here is refused.
+    """
     hashes: dict[int, bytes] = {}
     out = hashlib.sha256()
     for term in terms:  # the terms are held by the caller, so that no id is used twice
@@ -364,10 +376,10 @@ class Strategy(MeasuredQueries, Reconstruction):
 
     ``mechanism`` is the name under which a person can ask for it; ``bound`` a lower bound on
     ``weighted_error(objective)`` of every strategy for the workload, where one was found on the
-    way, and ``replace_one_bound`` the same for replace-one neighbours (``replace_one.py``).
+    way, and ``replace_one_bound`` the same for replace-one neighbours.
 
     ``records`` is None where all answers are unbiased, which is the rule. A strategy with a bias
-    (``biased.py``, ``conjunctions.py``) is made for a public number of records; what it states
+    (``Biased``, ``ByPolynomial``) is made for a public number of records; what it states
     of its bias holds for data sets of at most that many.
     """
 
@@ -568,17 +580,17 @@ class SumOfProducts(GaussianStrategy):
         return out
 
 
-# --------------------
-# A strategy is tried on a made-up table: exact values must give exact answers.
-#
-# Every builder answers without bias by its own argument. Queries whose coefficients or weights
-# differ by many powers of ten can be lost in the rounding of floats all the same, and their
-# answers would be wrong without a sign of it. So, where a table can be written down, ``R M h = F
-# h`` is checked for one h whose counts are all different: a strategy that fails is not offered.
+# Trial of a strategy on a table
 
 
 def check_unbiased(strategy: Strategy) -> None:
-    """Refuse a strategy that loses queries; larger ones than can be tried pass."""
+    """Refuse a strategy that loses queries; larger ones than can be tried pass.
+
+    Every builder answers without bias by its own argument. Queries whose coefficients or weights
+    differ by many powers of ten can be lost in the rounding of floats all the same, and their
+    answers would be wrong without a sign of it. So, where a table can be written down, ``R M h = F
+    h`` is checked for one h whose counts are all different: a strategy that fails is not offered.
+    """
     terms = [*strategy.workload.terms, *(b.term for b in strategy.blocks)]
     if strategy.records is not None or not _can_be_tried(strategy, terms):
         return
@@ -615,12 +627,7 @@ def _can_be_tried(strategy: Strategy, terms: list[Term]) -> bool:
     )
 
 
-# --------------------
-# How many values any unbiased strategy must measure: at least the rank of the workload.
-#
-# If the queries F are answered as ``R y`` from measured values ``y = M h + z`` without bias, then
-# F = R M, so M has at least rank(F) rows. The bound below takes microseconds: what no strategy can
-# do is refused before the first one is built.
+# The least number of measured values
 
 
 def check_rank(workload: Workload) -> None:
@@ -642,6 +649,10 @@ def least_measured(workload: Workload, enough: int | None = None) -> int:
     project onto the functions of S that have mean 0 along each attribute of S. A product over S
     is 0 on P_T unless T is part of S, so in the order of size the products are block triangular,
     with diagonal blocks of rank prod (rank - 1) or more; the ranks of those add up.
+
+    If the queries F are answered as ``R y`` from measured values ``y = M h + z`` without bias, then
+    F = R M, so M has at least rank(F) rows. The bound below takes microseconds: what no strategy
+    can do is refused before the first one is built.
 
     >>> import sfumato as sf
     >>> least_measured(sf.marginals(sf.Domain({"a": 10, "b": 10, "c": 10}), 2))

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A strategy that trades bias for noise, for a public number of records.
+"""Strategies that trade bias for noise, for a public number of records.
 
-``biased.py`` finds R and M of least worst error over all data sets of n records; here M is
-rounded to integers and measured exactly like every other block, and the bias is computed from the
-rounded matrix, so that what is stated about it is true whatever was rounded: ``E = R M - F`` over
-all classes of cells, ``n |E e_j|`` in the worst case. Between the data and the noise nothing is
-different from an unbiased strategy, so privacy is that of ``calibrate.py``; the bias is a matter of
-accuracy only, and post-processing.
+``bounded_bias`` and ``least_worst_case`` find R and M of least worst error over all data sets of n
+records, with a certificate (``ApproximateFactorization``). ``approximate`` makes a strategy of
+them: M is rounded to integers and measured exactly like every other block, and the bias is computed
+from the rounded matrix, so that what is stated about it is true whatever was rounded: ``E = R M -
+F`` over all classes of cells, ``n |E e_j|`` in the worst case. Between the data and the noise
+nothing is different from an unbiased strategy, so privacy is that of ``planning/calibrate.py``; the
+bias is a matter of accuracy only, and post-processing. ``folded_normal_quantile`` gives the
+intervals that hold the truth although an answer has a bounded bias.
 
 Which number of records: the bias of h is at most ``n max_j |E_qj|``, so the statement holds for
 every data set of at most ``records`` records. Where the number is exactly public (``replace-one``
@@ -26,7 +28,7 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.solve.ellipsoid import Ellipsoid, nearest_ellipsoid
-from sfumato.solve.orbits import CLASS_PART, Axis
+from sfumato.solve.orbits import CLASS_SUMS, Axis
 from sfumato.strategy.base import Block, GaussianStrategy, Strategy
 from sfumato.strategy.conjunctions import conjunctions_by_polynomial, is_conjunctive
 from sfumato.strategy.measured import Piece
@@ -48,32 +50,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# Approximate factorization: a little bias for much less noise, with its certificate.
-#
-# Where ``R M`` is not F but near it, the answers ``R (M h + z)`` have a bias ``E h`` with ``E = R
-# M - F``, besides the noise ``R z``. For shares of n records (h sums to 1) the mean squared error
-# per query is at most, over all data sets,
-#
-# |   max_j |E e_j|^2 / k  +  tau ||R||_F^2 ||M||_{1->2}^2 / k,
-#
-# tau the noise variance at unit sensitivity over n^2, because the squared bias is convex in h and
-# so greatest where all records are in one cell. Two questions about this pair, one geometry:
-#
-# * ``bounded_bias``: the approximate factorization norm gamma_alpha(F), the least
-#   ``||R||_F ||M||_{1->2} / sqrt(k)`` with ``||R M - F||_{1->2} <= alpha sqrt(k)`` (Definition 2.5
-#   in the lecture notes of Smith and Ullman on factorization);
-# * ``least_worst_case``: the R and M of least worst error for a given tau. It is the saddle point
-#   ``max_u min_X tr(V (U^-1 + X / tau)^-1)`` over u in the simplex and X_jj <= 1, and also the
-#   least
-#   of ``alpha^2 + tau gamma_alpha^2`` over alpha.
-#
-# Both are least ellipsoids near the columns of F (``ellipsoid.py``). For study and comparison;
-# ``biased.py`` makes strategies that can be measured.
-#
-# References: Edmonds, Nikolov, Ullman 2020, "The power of factorization mechanisms in local and
-# central differential privacy"; Donoho 1994, "Statistical estimation and optimal recovery" (the
-# trade of bias and variance in the worst case).
+# Approximate factorization, and its certificate
 
 RANK_ROUNDING = 2.0**-44
 
@@ -84,6 +61,28 @@ class ApproximateFactorization:
 
     ``lower_bound`` is below what every approximate factorization can reach: the root of the worst
     mean squared error where ``noise`` was given, else gamma at the bias that was allowed.
+
+    Where ``R M`` is not F but near it, the answers ``R (M h + z)`` have a bias ``E h`` with ``E = R
+    M - F``, besides the noise ``R z``. For shares of n records (h sums to 1) the mean squared error
+    per query is at most, over all data sets,
+
+        max_j |E e_j|^2 / k  +  tau ||R||_F^2 ||M||_{1->2}^2 / k,
+
+    tau the noise variance at unit sensitivity over n^2, because the squared bias is convex in h and
+    so greatest where all records are in one cell. Two questions about this pair, one geometry:
+
+    * ``bounded_bias``: the approximate factorization norm gamma_alpha(F), the least ``||R||_F
+      ||M||_{1->2} / sqrt(k)`` with ``||R M - F||_{1->2} <= alpha sqrt(k)`` (Definition 2.5 in the
+      lecture notes of Smith and Ullman on factorization);
+    * ``least_worst_case``: the R and M of least worst error for a given tau. It is the saddle point
+      ``max_u min_X tr(V (U^-1 + X / tau)^-1)`` over u in the simplex and X_jj <= 1, and also the
+      least of ``alpha^2 + tau gamma_alpha^2`` over alpha.
+
+    Both are least ellipsoids near the columns of F (``solve/ellipsoid.py``).
+
+    References: Edmonds, Nikolov, Ullman 2020, "The power of factorization mechanisms in local and
+    central differential privacy"; Donoho 1994, "Statistical estimation and optimal recovery" (the
+    trade of bias and variance in the worst case).
 
     Args:
         R: Reconstructs the answers, a row per query.
@@ -525,7 +524,7 @@ def _rounded(
         if float((bias**2).sum(axis=0).max()) + noise <= aim_squared * len(matrix):
             break
     name = "approximation of " + " x ".join(a.name for a in axes)
-    piece = Piece(workload.domain, name, 1.0, axes, (CLASS_PART,) * len(axes), entries)
+    piece = Piece(workload.domain, name, 1.0, axes, (CLASS_SUMS,) * len(axes), entries)
     return Biased(
         "approximate",
         "gaussian",
@@ -598,22 +597,21 @@ def _coefficients(term: Term, axes: tuple[Axis, ...]) -> Array:
     return np.ascontiguousarray(whole.reshape(term.rows, -1))
 
 
-# --------------------
-# Intervals that hold the truth although the answer is off by a bounded bias.
-#
-# If an answer is ``truth + b + s Z`` with Z standard normal and ``|b| <= B``, then ``P(|answer -
-# truth| <= c)`` falls in ``|b|``, so the least c that works for every such b is the quantile of
-# ``|N(B, s^2)|``. It is at most ``B + s q``, q the two-sided normal quantile, and near ``B + s
-# q_1`` with the one-sided quantile where the bias is large, since only one tail then counts.
-#
-# Reference: Armstrong, Kolesar 2018, "Optimal inference in a class of regression models"
-# (fixed-length intervals under a bound on the bias).
+# Intervals under a bound on the bias
 
 SAFE = 1e-9  # relative, far above the error of Newton's method
 
 
 def folded_normal_quantile(ratio: Array, level: float) -> Array:
     """The c with ``P(|N(ratio, 1)| <= c) = level``, rounded up.
+
+    If an answer is ``truth + b + s Z`` with Z standard normal and ``|b| <= B``, then ``P(|answer -
+    truth| <= c)`` falls in ``|b|``, so the least c that works for every such b is the quantile of
+    ``|N(B, s^2)|``. It is at most ``B + s q``, q the two-sided normal quantile, and near ``B + s
+    q_1`` with the one-sided quantile where the bias is large, since only one tail then counts.
+
+    Reference: Armstrong, Kolesar 2018, "Optimal inference in a class of regression models"
+    (fixed-length intervals under a bound on the bias).
 
     >>> import numpy as np
     >>> [round(float(c), 2) for c in folded_normal_quantile(np.array([0.0, 5.0]), 0.95)]

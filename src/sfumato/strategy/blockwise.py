@@ -1,41 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strategies in which every asked term is answered from one measured block.
+"""Strategies of parts that answer for themselves, between which the noise is shared.
 
-Three ways for a block to answer a term:
+``Blockwise``: every term of the workload is answered from one measured block. Three ways for a
+block to answer a term:
 
-* ``asked``: the block measures the term's own queries, R = I (Laplace or Gaussian on the queries);
-* ``table``: the block measures a contingency table that holds the term's attributes;
-* ``product``: the block measures a tree, a wavelet or a template (``measured.py``) along some
-  attributes and single cells along the others; the table is its least-squares estimate, and the
-  squared rows of the reconstruction multiply over the attributes.
+* the block measures the term's own queries, R = I (Laplace or Gaussian noise on the queries);
+* the block measures a contingency table that holds the term's attributes (``table_block``);
+* the block measures a product of query sets, such as a tree, a wavelet or a template along some
+  attributes and single cells along the others (``measured.Invertible``); the table is its
+  least-squares estimate, and the squared rows of the reconstruction multiply over the attributes.
 
-How the noise is shared among blocks is optimal for the asked objective and the bound "a record
-moves every block by its greatest column": shares that minimise ``sum e_b / s_b^2`` subject to
-``sum c_b^p s_b^p = 1`` are ``s_b^(p+2) ~ e_b / c_b^p`` (Lagrange).
+``shared_noise`` gives the blocks the shares that are optimal for the objective under the bound "a
+record moves every block by its greatest column": shares that minimise ``sum e_b / s_b^2`` subject
+to ``sum c_b^p s_b^p = 1`` are ``s_b^(p+2) ~ e_b / c_b^p`` (Lagrange). ``fitted_product`` is the
+best product for a group of terms; ``wavelet`` and ``weighted_tree`` put their transform along every
+attribute that is asked by intervals. ``Combined`` has a whole strategy for each part of the terms.
+
+References: Xiao, Wang, Gehrke 2010, "Differential privacy via wavelet transforms", section VI
+(several attributes); McKenna, Miklau, Hay, Machanavajjhala 2018, "Optimizing error of
+high-dimensional statistical queries under differential privacy", section 6 (one attribute at a
+time).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import prod, sqrt
+from typing import TypeVar
 
 import numpy as np
 
-from sfumato.strategy.base import Block, Strategy, check_measured
+from sfumato.errors import PlanError
+from sfumato.solve.effort import must_stop
+from sfumato.strategy.base import Block, Norm, Strategy, check_measured
 from sfumato.strategy.strategy_limits import LIMITS
-from sfumato.strategy.trees import Tree
+from sfumato.strategy.trees import Tree, best_tree, best_wavelet
 from sfumato.types import Array, Noise, Objective
 from sfumato.workload.queries import Identity, QuerySet, Total, repeated
-from sfumato.workload.sensitivity import greatest_column_power
+from sfumato.workload.sensitivity import SensitivityBound, greatest_column_power
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
     "Blockwise",
+    "Combined",
+    "Design",
+    "combined",
+    "fitted_product",
+    "power_of",
     "shared_noise",
     "table_block",
     "tree_block",
+    "wavelet",
+    "weighted_tree",
 ]
 
 
@@ -175,18 +193,18 @@ def shared_noise(
     """The blocks with the best shares for the objective, scaled to column norm 1."""
     check_measured(sum(b.rows for b in blocks))
     p = 2 if noise == "gaussian" else 1
-    plain = Blockwise(
+    equal_shares = Blockwise(
         mechanism, noise, workload, tuple(Block(b, 1.0) for b in blocks), tuple(source)
     )
     ones = [1.0] * len(blocks)
     errors = np.zeros(len(blocks))
     for t, (term, b) in enumerate(zip(workload.terms, source, strict=True)):
         if objective == "max":
-            errors[b] = max(errors[b], plain.greatest_variance(t, ones) * term.weight**2)
+            errors[b] = max(errors[b], equal_shares.greatest_variance(t, ones) * term.weight**2)
         else:
-            errors[b] += plain.total_variance(t, ones) * term.weight**2
+            errors[b] += equal_shares.total_variance(t, ones) * term.weight**2
     if len(blocks) == 1:
-        return plain
+        return equal_shares
     columns = np.array([greatest_column_power([b], [1.0], p).power for b in blocks])
     # Conditions that nobody fulfils make blocks of zeros, or blocks that answer nothing: they get
     # a finite share all the same.
@@ -196,7 +214,7 @@ def shared_noise(
     shares = np.sqrt(errors) if objective == "max" else (errors / columns) ** (1 / (p + 2))
     norm = float((columns * shares**p).sum()) ** (1 / p)
     scaled = tuple(Block(b, float(s / norm)) for b, s in zip(blocks, shares, strict=True))
-    return replace(plain, blocks=scaled)
+    return replace(equal_shares, blocks=scaled)
 
 
 def _aligned(target: Product, block: Product) -> list[tuple[QuerySet, QuerySet]]:
@@ -226,3 +244,246 @@ def _outer(vectors: Sequence[Array]) -> Array:
     for vector in vectors:
         out = np.outer(out, vector).reshape(-1)
     return out
+
+
+# Products of query sets, fitted to the terms of a block
+
+
+WeightedSets = list[tuple[float, QuerySet]]
+# The best measured set for weighted query sets of one attribute, given the last one found.
+Design = Callable[[WeightedSets, int, QuerySet | None], QuerySet]
+
+
+def wavelet(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
+    """Haar wavelets along every attribute that is asked by intervals."""
+    return _transformed("wavelet", _wavelet_design, workload, noise, objective)
+
+
+def weighted_tree(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
+    """Trees with the best branching and weights along attributes that are asked by intervals."""
+    return _transformed("weighted-tree", _tree_design, workload, noise, objective)
+
+
+def power_of(noise: Noise) -> int:
+    """The norm that the noise is calibrated to: L1 for Laplace, L2 for Gaussian."""
+    return 2 if noise == "gaussian" else 1
+
+
+def fitted_product(terms: Sequence[Product], design: Design, p: int, title: str = "") -> Product:
+    """The product of designed query sets, over all attributes of the terms, with the least error.
+
+    Error: ``sum_t w_t^2 prod_i tr(V_ti (M_i'M_i)^-1) ||M_i||^2``, at a local minimum over single
+    attributes.
+
+    A block measures ``M_1 x ... x M_d``; a term ``F_1 x ... x F_d`` answered from it errs by
+    ``prod_i tr(V_i (M_i'M_i)^-1)`` at unit noise, and the column norm is ``prod_i ||M_i||``. For
+    several terms the sum is minimised one attribute at a time: with all others fixed, attribute i
+    faces the weighted query sets ``sum_t c_t V_{t,i}``, c_t being the other factors of the term.
+
+    The builders ``wavelet`` and ``weighted_tree`` put their transform along every attribute that is
+    asked by intervals, as ``Design`` says; terms on the same attributes share a block.
+
+    References: Xiao, Wang, Gehrke 2010, section VI (several attributes); McKenna, Miklau, Hay,
+    Machanavajjhala 2018, section 6 (one attribute at a time).
+    """
+    domain = terms[0].domain
+    names = domain.in_order(n for t in terms for n in t.attributes)
+    if not names:
+        return Product(domain, title + "total", 1.0, ())
+    cells = domain.cells(names)
+    if cells > LIMITS.table_cells:
+        raise PlanError(f"the table of {', '.join(names)} has {cells:,} cells")
+    sets = {n: [dict(t.factors).get(n, Total(domain[n].size)) for t in terms] for n in names}
+    weights = np.array([t.weight**2 for t in terms])
+    chosen: dict[str, QuerySet] = {n: Identity(domain[n].size) for n in names}
+    errors = {n: _errors(chosen[n], sets[n], p) for n in names}
+    last = np.inf
+    for turn in range(LIMITS.product_rounds):
+        for name in names:
+            others = weights * prod((errors[n] for n in names if n != name), start=np.ones(1))
+            scaled = others / (float(others.max()) or 1.0)
+            weighted = [(float(c), q) for c, q in zip(scaled, sets[name], strict=True)]
+            candidate = design(weighted, p, chosen[name] if turn else None)
+            tried = _errors(candidate, sets[name], p)
+            if turn == 0 or others @ tried <= others @ errors[name]:
+                chosen[name], errors[name] = candidate, tried
+        value = float(weights @ prod(errors.values(), start=np.ones(1)))
+        if (
+            value > last * (1 - LIMITS.product_gain)
+            or len(names) == 1
+            or len(terms) == 1
+            or must_stop()
+        ):
+            break
+        last = value
+    factors = tuple(chosen.items())
+    parts = [n if q.is_identity else f"{q.name} of {n}" for n, q in factors]
+    return Product(domain, title + " x ".join(parts), 1.0, factors)
+
+
+def _errors(measured: QuerySet, sets: Sequence[QuerySet], p: int) -> Array:
+    """``tr(V (M'M)^-1) ||M||^2`` of every query set."""
+    norm = float(measured.column_powers(p).max()) ** (2 / p)
+    total: dict[int, float] = {}
+    for queries in sets:
+        if id(queries) not in total:
+            total[id(queries)] = measured.total_variance(queries)
+    return np.array([total[id(q)] * norm for q in sets])
+
+
+def _transformed(
+    kind: str, design: Design, workload: Workload, noise: Noise, objective: Objective
+) -> Strategy:
+    """One block for the terms on the same attributes; those without intervals as asked."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for i, term in enumerate(workload.terms):
+        if term.as_product() is not None and term.cells <= LIMITS.table_cells:
+            groups.setdefault(term.attributes, []).append(i)
+    blocks: list[Term] = []
+    source: dict[int, int] = {}
+    for members in groups.values():
+        terms = [t for i in members if (t := workload.terms[i].as_product()) is not None]
+        if any(_is_long(q) for t in terms for _, q in t.factors):
+            source.update(dict.fromkeys(members, len(blocks)))
+            blocks.append(fitted_product(terms, design, power_of(noise)))
+    if not blocks:
+        raise PlanError("no group asks for prefixes, ranges or windows")
+    for i, term in enumerate(workload.terms):
+        if i not in source:
+            source[i] = len(blocks)
+            blocks.append(term)
+    order = [source[i] for i in range(len(workload.terms))]
+    return shared_noise(f"{noise}-{kind}", noise, workload, blocks, order, objective)
+
+
+def _is_long(queries: QuerySet) -> bool:
+    return queries.is_ordered and queries.size > 2
+
+
+def _wavelet_design(weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:  # noqa: ARG001
+    if not any(_is_long(q) for _, q in weighted):
+        return Identity(weighted[0][1].size)
+    return best_wavelet(weighted, p)
+
+
+def _tree_design(weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:  # noqa: ARG001
+    if not any(_is_long(q) for _, q in weighted):
+        return Identity(weighted[0][1].size)
+    return best_tree(weighted, p)
+
+
+# Several strategies side by side
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Combined(Strategy):
+    """``places[t]`` is the part that answers term t, and the number of the term there.
+
+    If part i has squared error ``E_i`` at unit noise and squared column norm ``c_i``, scaling it by
+    ``f_i`` gives ``E_i / f_i^2``; a record moves all parts, so ``sum f_i^2 c_i = 1`` at most. The
+    least sum is ``(sum sqrt(E_i c_i))^2``, at ``f_i^2 ~ sqrt(E_i / c_i)``. No strategy for the
+    union errs less than the best ones for its parts together, so bounds add up.
+
+    For the largest error, ``E_i`` is that of a part and ``max_i E_i / f_i^2`` counts: all are equal
+    at ``f_i^2 ~ E_i``, and the least maximum is ``sum E_i c_i``. The greatest bound of a part is
+    for all.
+    """
+
+    parts: tuple[Strategy, ...]
+    places: tuple[tuple[int, int], ...]
+
+    @property
+    def algorithm(self) -> str:
+        """Those of the parts."""
+        return " + ".join(dict.fromkeys(part.algorithm for part in self.parts))
+
+    def answer(self, term: int, values: Sequence[Array]) -> Array:
+        """By the part of the term, from its own blocks."""
+        part, local = self.places[term]
+        return self.parts[part].answer(local, self._own(part, values))
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """As its part says, by the numbers of all blocks."""
+        part, local = self.places[term]
+        first = sum(len(s.blocks) for s in self.parts[:part])
+        local_weights = self.parts[part].adjoint(local, coefficients)
+        return {first + b: weights for b, weights in local_weights.items()}
+
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
+        """As its part says."""
+        part, local = self.places[term]
+        return self.parts[part].variances(local, self._own(part, block_variances))
+
+    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """As its part says."""
+        part, local = self.places[term]
+        return self.parts[part].total_variance(local, self._own(part, block_variances))
+
+    def block_errors(self) -> Array:
+        """Part by part."""
+        return np.concatenate([part.block_errors() for part in self.parts])
+
+    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """As its part says."""
+        part, local = self.places[term]
+        return self.parts[part].greatest_variance(local, self._own(part, block_variances))
+
+    def effective_terms(self, term: int) -> Array:
+        """As its part says."""
+        part, local = self.places[term]
+        return self.parts[part].effective_terms(local)
+
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
+        """The sum of the parts' own greatest columns: never less than the greatest together."""
+        each = [s.greatest_column(norm, self._own(i, scales)) for i, s in enumerate(self.parts)]
+        return SensitivityBound(sum(n.power for n in each), is_exact=False)
+
+    def _diameters(self, norm: Norm) -> tuple[float, ...]:
+        """Part by part."""
+        return tuple(d for part in self.parts for d in part.block_diameters(norm))
+
+    def _own(self, part: int, listed: Sequence[T]) -> Sequence[T]:
+        first = sum(len(s.blocks) for s in self.parts[:part])
+        return listed[first : first + len(self.parts[part].blocks)]
+
+
+def combined(
+    mechanism: str,
+    workload: Workload,
+    parts: Sequence[tuple[Strategy, Sequence[int]]],
+    objective: Objective = "rmse",
+) -> Combined:
+    """Gaussian strategies, each with the terms of the workload it answers, in its own order."""
+    places: dict[int, tuple[int, int]] = {}
+    for i, (_, terms) in enumerate(parts):
+        places.update({term: (i, local) for local, term in enumerate(terms)})
+    is_max = objective == "max"
+    errors = [s.weighted_error(objective) ** (2 if is_max else 1) for s, _ in parts]
+    norms = [strategy.sensitivity(2).power for strategy, _ in parts]
+    least = LIMITS.negligible_error * max(
+        errors
+    )  # a part that answers nothing gets some share all the same
+    factors = [
+        sqrt(max(e, least)) / c if c > 0 else 0.0 for e, c in zip(errors, norms, strict=True)
+    ]
+    total = sum(f * c for f, c in zip(factors, norms, strict=True)) or 1.0
+    blocks = [
+        Block(b.term, b.share * (sqrt(f / total) or 1.0))  # a part of zeros costs nothing
+        for (strategy, _), f in zip(parts, factors, strict=True)
+        for b in strategy.blocks
+    ]
+    bounds = [b for b in (s.bound_for(objective) for s, _ in parts) if b is not None]
+    bound = (max(bounds) if is_max else sum(bounds)) if bounds else None
+    return Combined(
+        mechanism,
+        "gaussian",
+        workload,
+        tuple(blocks),
+        tuple(s for s, _ in parts),
+        tuple(places[t] for t in range(len(workload.terms))),
+        bound=bound,
+        objective=objective,
+    )

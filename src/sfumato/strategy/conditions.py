@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many conditions over more kinds of cells than can be listed: weights that are proved.
 
-``factorize.py`` needs all different columns of the queries. Conditions spread over many attributes
+``matrix.py`` needs all different columns of the queries. Conditions spread over many attributes
 have too many; here the sensitivity is bounded without them. With x the truth values of the
 conditions at a cell and weights g > 0 such that ``L = g'x <= 1`` at every cell
 (``workload/clauses.py``), measure
@@ -9,20 +9,20 @@ conditions at a cell and weights g > 0 such that ``L = g'x <= 1`` at every cell
     M = (I - c u u') diag(sqrt g) F,   u = sqrt(g / G),  G = sum_q g_q,  1 - (1 - c)^2 = t,
 
 so that ``|M e|^2 = L - t L^2 / G``: for 0/1 values ``x'diag(g)x = g'x``. As a function of L in
-[0, 1] that is at most ``1 - t / G`` (t <= G / 2), else ``G / 4t``. Measuring the conditions as
-asked is t = 0; t > 0 takes away what all of them have in common. The error of query q is
+[0, 1] that is at most ``1 - t / G`` (t <= G / 2), else ``G / 4t``. Measuring the conditions as they
+are is t = 0; t > 0 takes away what all of them have in common. The error of query q is
 ``1 / g_q + t / ((1 - t) G)`` (Sherman, Morrison). Two different cells are at most
-``L + L' <= 2`` apart, squared: for replaced records t = 0 is best.
+``L + L' <= 2`` apart, squared: for replaced records t = 0 is best, which is the strategy ``plain``.
 
 The weights are tried in two ways, and what has less error after the proof is taken:
 
 * in proportion to the weights of the queries (for the largest error: to their squares);
-* ``min sum_q w_q^2 / g_q`` subject to ``g'x <= 1`` at the cells known so far, which has the form of
-  ``nuclear.py`` (any v >= 0 bounds it by ``(sum_q w_q sqrt((X'v)_q))^2 / sum v``). Cells where
-  g'x > 1 join (Kelley 1960, "The cutting-plane method for solving convex programs"). The best
+* ``min sum_q w_q^2 / g_q`` subject to ``g'x <= 1`` at some cells, which has the form of
+  ``solve/nuclear.py`` (any v >= 0 bounds it by ``(sum_q w_q sqrt((X'v)_q))^2 / sum v``). Cells
+  where g'x > 1 join (Kelley 1960, "The cutting-plane method for solving convex programs"). The best
   weights make many cells equally heavy, which is hard to prove; hence the first way.
 
-Either g is divided by the proved bound. The certificate is that of ``conditions.py``.
+Either g is divided by the proved bound. ``lower_bound`` is below the error of every strategy.
 """
 
 from __future__ import annotations
@@ -69,12 +69,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# A mixture of conditions whose columns are not known, only how long they are at most.
-#
-# ``Mixture`` keeps all different columns and reads its sensitivity off them. Where these are too
-# many, a proof takes their place (``conditions.py``): the integers C are the same kind of matrix
-# and the vault measures ``C F_B h`` in the same way.
+# Measured conditions whose columns cannot be listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +78,10 @@ class Proved(Mixture):
 
     ``farthest`` bounds the squared distance of two columns. All of the base are conditions, so
     that the coefficients mixed are 0 and 1; ``columns`` and ``sizes`` say nothing here.
+
+    ``Mixture`` keeps all different columns and reads its sensitivity off them. Where these are too
+    many, a proof takes their place: the integers C are the same kind of matrix
+    and the vault measures ``C F_B h`` in the same way.
     """
 
     norms: tuple[float, float]
@@ -148,15 +147,15 @@ class Conditions(Mixed):
         return term
 
 
-# --------------------
-# Cells of conditions that are known so far, as the truth values of the conditions there.
-#
-# Optima over all cells are found on few of them: the cells at which the strategy found so far is
-# most sensitive join (Kelley 1960, "The cutting-plane method for solving convex programs").
+# Cells as truth values, and cutting planes over them
 
 
 def first_cells(clauses: Clauses, weights: Array, starts: int) -> Mask:
-    """Cells where every clause holds, and cells climbed from some of them."""
+    """Cells where every clause holds, and cells climbed from some of them.
+
+    Optima over all cells are found on few of them: the cells at which the strategy found so far is
+    most sensitive join (Kelley 1960, "The cutting-plane method for solving convex programs").
+    """
     every = starting_cells(clauses, max(starts, clauses.clauses))
     some = every if len(every) <= starts else starting_cells(clauses, starts, 1)
     cells = np.concatenate([clauses.at(every), climbed(clauses, weights, some)])
@@ -164,7 +163,7 @@ def first_cells(clauses: Clauses, weights: Array, starts: int) -> Mask:
 
 
 def common(cells: Mask, weights: Array) -> Callable[[Array], Array]:
-    """``v -> v_i sum_q x_iq w_q / sqrt((X'v)_q)``: what ``nuclear.py`` asks of a problem."""
+    """``v -> v_i sum_q x_iq w_q / sqrt((X'v)_q)``: what ``solve/nuclear.py`` asks of a problem."""
     truth = cells.astype(np.float64)
 
     def evaluate(v: Array) -> Array:
@@ -191,20 +190,7 @@ def joined(cells: Mask, v: Array, candidates: Mask) -> tuple[Mask, Array]:
     return np.concatenate([cells, new]), np.append(v, np.full(len(new), float(v.mean())))
 
 
-# --------------------
-# How little any strategy can err on conditions over more cells than can be listed.
-#
-# A lower bound for some of the cells is one for all of them, as fewer cells only relax what a
-# strategy must obey; and one for some of the conditions is one for all, as the others only add to
-# the error. The optimum is solved on the cells known so far (``nuclear.py``), the cells whose
-# columns came out longest join, and so on. The search for cells proves nothing and need not: each
-# one is a cell of the domain, whose truth values are known.
-#
-# Replaced records: for weights u of sum 1 on cells, pairs of cells weighted by the products have
-# the Laplacian ``L = diag(u) - u u'`` and the sum ``(1 - sum u^2) / 2``. A strategy of diameter 1
-# obeys ``tr(X L) <= (1 - sum u^2) / 2``, so that ``(tr (F L F')^1/2)^2`` over that is below every
-# error, by the proof of ``nuclear.py`` with L in the place of D. A good u is the one of the bound
-# above.
+# Lower bounds on the error of every strategy
 
 EIGEN_ROUNDING = 2.0**-50  # eigenvalues below this, in greatest ones times their number, are none
 
@@ -229,6 +215,18 @@ def lower_bound(
     """From truth values at cells of the domain, and more cells that are found on the way.
 
     Only conditions that were read count: of others it is not known where they hold.
+
+    A lower bound for some of the cells is one for all of them, as fewer cells only relax what a
+    strategy must obey; and one for some of the conditions is one for all, as the others only add to
+    the error. The optimum is solved on the cells known so far (``solve/nuclear.py``), the cells
+    whose columns came out longest join, and so on. The search for cells proves nothing and need
+    not: each one is a cell of the domain, whose truth values are known.
+
+    Replaced records: for weights u of sum 1 on cells, pairs of cells weighted by the products have
+    the Laplacian ``L = diag(u) - u u'`` and the sum ``(1 - sum u^2) / 2``. A strategy of diameter 1
+    obeys ``tr(X L) <= (1 - sum u^2) / 2``, so that ``(tr (F L F')^1/2)^2`` over that is below every
+    error, by the proof of ``solve/nuclear.py`` with L in the place of D. A good u is the one of the
+    bound above.
     """
     read = clauses.is_read
     if not read.any():

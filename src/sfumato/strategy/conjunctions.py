@@ -2,17 +2,19 @@
 """Wide conjunctions and disjunctions of yes/no attributes, from few low-way characters.
 
 Answering all conjunctions of w of d attributes exactly needs the characters of all sets of up to w
-attributes. A polynomial of low degree (``conjunctions.py``) needs those of few attributes only, at
-the price of a bias that is known: per record at most ``max_s |p(s) - [s = w]|`` for one query. Each
-character is measured once, exactly, and moves by its share for every record, so that
+attributes. A polynomial of low degree needs those of few attributes only, at the price of a bias
+that is known: per record at most ``max_s |p(s) - [s = w]|`` for one query. Each character is
+measured once, exactly, and moves by its share for every record, so that
 
     ||M||_{1->2}^2 = sum_S s_S^2,     Var = sum_S c_|S|^2 / s_S^2,
 
-and with e_S the summed squared coefficients of the asked queries the best shares are
-``s_S^2 ~ sqrt(e_S)``: total variance ``(sum_S sqrt(e_S))^2``. For all conjunctions of w of d
-attributes this is gamma = ``sum_i sqrt(C(d, i) C(w, i)) |c_i|``. Nothing of size 2^d is built.
+and with e_S the summed squared coefficients of the queries the best shares are ``s_S^2 ~
+sqrt(e_S)``: total variance ``(sum_S sqrt(e_S))^2``. For all conjunctions of w of d attributes this
+is gamma = ``sum_i sqrt(C(d, i) C(w, i)) |c_i|``. Nothing of size 2^d is built.
 
-Which coefficients pay for the number of records and the budget is found by ``conjunctions.py``.
+In this order: a workload is read as tables (``Cube``) and clauses, polynomials are made for one
+width (``least_cost``, ``shrunk``), the coefficients that pay for the number of records and the
+budget are chosen (``chosen_coefficients``), and ``conjunctions_by_polynomial`` is the strategy.
 
 References: Thaler, Ullman, Vadhan 2012, "Faster algorithms for privately releasing marginals";
 Barak, Chaudhuri, Dwork, Kale, McSherry, Talwar 2007, "Privacy, accuracy, and consistency too"
@@ -68,12 +70,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# Workloads read as conjunctions and disjunctions of yes/no literals.
-#
-# A table of yes/no attributes is all conjunctions of them and their negations at once. A
-# disjunction is one minus the conjunction of the negated literals, and negations move inwards (De
-# Morgan).
+# Workloads as conjunctions and disjunctions
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,12 @@ Read = Cube | tuple[Clause, ...]
 
 
 def clauses_of(term: Term) -> Read:
-    """The term as a cube or a list of clauses; PlanError where it is neither."""
+    """The term as a cube or a list of clauses; PlanError where it is neither.
+
+    A table of yes/no attributes is all conjunctions of them and their negations at once. A
+    disjunction is one minus the conjunction of the negated literals, and negations move inwards (De
+    Morgan).
+    """
     product = term.as_product()
     if product is not None:
         for name, queries in product.factors:
@@ -164,29 +166,7 @@ def _add(leaf: In, is_negated: bool, domain: Domain, codes: dict[str, int]) -> N
         raise PlanError(f"a conjunction asks for both cells of {leaf.attribute!r}: it is empty")
 
 
-# --------------------
-# Polynomials of low degree that stand for a conjunction of yes/no literals.
-#
-# A conjunction of w literals is true when all of them are: a function of s, the number of true
-# ones. So is every symmetric combination of characters of its attributes: if all characters of i
-# of them get the coefficient c_i, the sum at s is
-#
-# |   p(s) = sum_i c_i K_i(w - s),    K_i(x) = sum_j (-1)^j C(x, j) C(w - x, i - j),
-#
-# with the Krawtchouk polynomials K_i, of degree i. The conjunction itself has ``c_i = 2^-w``. With
-# ``c_i = 0`` for i > t only marginals of t attributes are needed, and
-#
-# * the Chebyshev polynomial T_t, moved so that it is small on s = 0 .. w - 1 and large at s = w,
-#   errs by ``1 / (1 + T_t((w + 1) / (w - 1)))`` at most: an error alpha needs t of the order of
-#   ``sqrt(w) log(1 / alpha)``, not w;
-# * for any error alpha a linear program finds the p within alpha of the conjunction at every s
-#   whose
-#   cost ``sum_i k_i |c_i|`` is least; over all degrees at once.
-#
-# References: Thaler, Ullman, Vadhan 2012, "Faster algorithms for privately releasing marginals"
-# (Chebyshev polynomials for conjunctions); Chandrasekaran, Thaler, Ullman, Wan 2014, "Faster
-# private release of marginals on small databases"; Nisan, Szegedy 1994, "On the degree of Boolean
-# functions as real polynomials".
+# Polynomials that stand for a conjunction
 
 SLACK = 1e-12
 
@@ -205,7 +185,28 @@ def _table(width: int) -> Array:
 
 
 def krawtchouk(width: int, coefficients: Array) -> Array:
-    """``p(s)`` for s = 0 .. w true literals."""
+    """``p(s)`` for s = 0 .. w true literals.
+
+    A conjunction of w literals is true when all of them are: a function of s, the number of true
+    ones. So is every symmetric combination of characters of its attributes: if all characters of i
+    of them get the coefficient c_i, the sum at s is
+
+        p(s) = sum_i c_i K_i(w - s),    K_i(x) = sum_j (-1)^j C(x, j) C(w - x, i - j),
+
+    with the Krawtchouk polynomials K_i, of degree i. The conjunction itself has ``c_i = 2^-w``.
+    With ``c_i = 0`` for i > t only marginals of t attributes are needed, and
+
+    * the Chebyshev polynomial T_t, moved so that it is small on s = 0 .. w - 1 and large at s = w,
+      errs by ``1 / (1 + T_t((w + 1) / (w - 1)))`` at most: an error alpha needs t of the order of
+      ``sqrt(w) log(1 / alpha)``, not w;
+    * for any error alpha a linear program finds the p within alpha of the conjunction at every s
+      whose cost ``sum_i k_i |c_i|`` is least; over all degrees at once.
+
+    References: Thaler, Ullman, Vadhan 2012, "Faster algorithms for privately releasing marginals"
+    (Chebyshev polynomials for conjunctions); Chandrasekaran, Thaler, Ullman, Wan 2014, "Faster
+    private release of marginals on small databases"; Nisan, Szegedy 1994, "On the degree of Boolean
+    functions as real polynomials".
+    """
     _check(width)
     return np.asarray(_table(width) @ (coefficients * _counts(width)), dtype=np.float64)
 
@@ -374,23 +375,7 @@ def _check(width: int) -> None:
         )
 
 
-# --------------------
-# Which characters pay for the number of records and the budget, and with which coefficients.
-#
-# Queries of one width share their coefficients c_i. If n_S queries of a group read the character
-# S, the best shares give it the variance ``(sum_i k_i |c_i|)^2`` with ``k_i = sum_{|S| = i}
-# sqrt(n_S)``, so a group has to choose c only:
-#
-# * tables (all negations asked), mean error: least ``n^2 mean squared bias + variance``, in closed
-#   form (``polynomials.shrunk``); no symmetric polynomial does better, for the bias of a table is
-#   the
-#   same for every record;
-# * else: least variance for every sup error e, by linear programs (``polynomials.least_cost``),
-#   and
-#   the e where ``n^2 e^2 + variance`` is least.
-#
-# Sets of attributes are 64-bit masks; levels with too many of them are left out, which is a bias
-# like any other.
+# Which characters are measured, and with which coefficients
 
 
 Kind = tuple[int, bool]  # literals, and whether all negations are asked
@@ -470,7 +455,21 @@ def complements(workload: Workload, read: Sequence[Read]) -> float:
 def chosen_coefficients(
     groups: dict[Kind, Group], tau: float, objective: Objective
 ) -> dict[Kind, Array]:
-    """The coefficients of every kind; the noise of one depends on what all of them measure."""
+    """The coefficients of every kind; the noise of one depends on what all of them measure.
+
+    Queries of one width share their coefficients c_i. If n_S queries of a group read the character
+    S, the best shares give it the variance ``(sum_i k_i |c_i|)^2`` with ``k_i = sum_{|S| = i}
+    sqrt(n_S)``, so a group has to choose c only:
+
+    * tables (all negations asked), mean error: least ``n^2 mean squared bias + variance``, in
+      closed form (``shrunk``); no symmetric polynomial does better, for the bias of a
+      table is the same for every record;
+    * else: least variance for every sup error e, by linear programs (``least_cost``),
+      and the e where ``n^2 e^2 + variance`` is least.
+
+    Sets of attributes are 64-bit masks; levels with too many of them are left out, which is a bias
+    like any other.
+    """
     lengths = {kind: _length(g, _first(g)) for kind, g in groups.items()}
     chosen: dict[Kind, Array] = {}
     for _ in range(LIMITS.conjunction_rounds if len(groups) > 1 else 1):

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimal strategy of a union of products, in a form that can be measured.
 
-Every sector of ``orbits.py`` becomes one measured piece. The root of the optimal X is rounded to
-integers of 20 bits, which the certificate counts (it costs about 1e-6 of the error); from there on
-everything is exact: the sensitivity is that of the integers, and the reconstruction is their
-pseudo-inverse. Where a sector is not of full rank, the rounding happens in coordinates of asked
-queries, so that no rounding leaves the span of the workload and every answer stays unbiased.
+``solve/orbits.py`` splits the space of the workload into invariant subspaces: along each attribute
+a subspace reads either the sums of classes of exchangeable cells, or the deviations within one
+class. ``factorization`` makes one measured block (``measured.Piece``) of every subspace. The root
+of the optimal X is rounded to integers of 20 bits, which the certificate counts (it costs about
+1e-6 of the error); from there on everything is exact: the sensitivity is that of the integers, and
+the reconstruction is their pseudo-inverse. Where a subspace is not of full rank, the rounding
+happens in coordinates of queries of the workload, so that no rounding leaves their span and every
+answer stays unbiased.
+
+``factorwise`` is for one product of query sets: the product of the strategies of its factors.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import numpy as np
 
 from sfumato.errors import PlanError
 from sfumato.solve.nuclear import Certified
-from sfumato.solve.orbits import CLASS_PART, Axis, OrbitProblem, Part
+from sfumato.solve.orbits import CLASS_SUMS, Axis, OrbitProblem, Part
 from sfumato.solve.weighted_orbits import row_quadratics
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy, SumOfProducts
 from sfumato.strategy.measured import Piece
@@ -48,7 +53,7 @@ Factors = dict[str, QuerySet]
 
 @dataclass(frozen=True, eq=False)
 class Factorization(SumOfProducts):
-    """Pieces of an optimal strategy, one per sector.
+    """Pieces of an optimal strategy, one per subspace.
 
     ``inverses[b]`` takes the mixed rows of block b to class sums: the pseudo-inverse of its matrix.
     ``weights`` are those of the orbits that the lower bound was found with.
@@ -64,21 +69,21 @@ class Factorization(SumOfProducts):
     _index: dict[Part, int] = field(default_factory=dict, init=False, repr=False)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """The sum over the sectors that the term reaches."""
+        """The sum over the subspaces that the term reaches."""
         factors = self._factors(term)
         out = np.zeros([q.rows for q in factors.values()])
         for b in self._reached(factors):
             piece = self._piece(b)
             sums = np.tensordot(self.inverses[b], values[b].reshape(piece.row_shape), axes=1)
             estimate = sums.reshape([*_class_counts(piece), *piece.row_shape[1:]])
-            estimate = estimate.transpose(np.argsort((*piece.mixed, *piece.compared)))
+            estimate = estimate.transpose(np.argsort((*piece.class_axes, *piece.residual_axes)))
             for i, (axis, label) in enumerate(zip(piece.axes, piece.part, strict=True)):
                 queries = factors.get(axis.name)
-                if queries is not None and label == CLASS_PART and axis.classes == axis.cells:
+                if queries is not None and label == CLASS_SUMS and axis.classes == axis.cells:
                     estimate = np.moveaxis(queries.apply(np.moveaxis(estimate, i, 0)), 0, i)
                     continue
                 rows = self._rows_of(axis, queries, label)
-                if label != CLASS_PART:  # measured was n g - sum(g), n times the residual
+                if label != CLASS_SUMS:  # measured was n g - sum(g), n times the residual
                     rows = rows / rows.shape[1]
                 estimate = np.moveaxis(np.tensordot(rows, estimate, axes=(1, i)), 0, i)
             out = out + self._with_totals(estimate, piece, factors, b, power=1)
@@ -94,44 +99,44 @@ class Factorization(SumOfProducts):
             piece = self._piece(b)
             part = table
             for axis in reversed(self._summed_axes(b, factors)):
-                rows = self._rows_of(axis, factors[axis.name], CLASS_PART)[:, 0]
+                rows = self._rows_of(axis, factors[axis.name], CLASS_SUMS)[:, 0]
                 part = np.tensordot(part, rows, axes=(list(factors).index(axis.name), 0))
             part = part.reshape(
                 [factors[a.name].rows if a.name in factors else 1 for a in piece.axes]
             )
             for i, (axis, label) in enumerate(zip(piece.axes, piece.part, strict=True)):
                 rows = self._rows_of(axis, factors.get(axis.name), label)
-                rows = rows if label == CLASS_PART else rows / rows.shape[1]
+                rows = rows if label == CLASS_SUMS else rows / rows.shape[1]
                 part = np.moveaxis(np.tensordot(rows, part, axes=(0, i)), 0, i)
-            part = part.transpose((*piece.mixed, *piece.compared))
+            part = part.transpose((*piece.class_axes, *piece.residual_axes))
             sums = part.reshape(len(self.inverses[b]), *piece.row_shape[1:])
             by_block[b] = np.tensordot(self.inverses[b].T, sums, axes=1).reshape(-1)
         return by_block
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """Per sector a product: the covariance of class sums, squared rows of the residuals."""
+        """Per subspace a product: the covariance of class sums, squared rows of the residuals."""
         factors = self._factors(term)
         out = np.zeros([q.rows for q in factors.values()])
         for b in self._reached(factors):
             piece = self._piece(b)
             spread = self._mixed_variances(b, piece, factors)
-            for i in piece.compared:
+            for i in piece.residual_axes:
                 rows = self._rows_of(piece.axes[i], factors.get(piece.axes[i].name), piece.part[i])
                 spread = np.multiply.outer(spread, (rows**2).sum(axis=1) / rows.shape[1] ** 2)
-            spread = spread.transpose(np.argsort((*piece.mixed, *piece.compared)))
+            spread = spread.transpose(np.argsort((*piece.class_axes, *piece.residual_axes)))
             out = out + block_variances[b] * self._with_totals(spread, piece, factors, b, power=2)
         return out.reshape(-1)
 
     def _mixed_variances(self, b: int, piece: Piece, factors: Factors) -> Array:
-        """The variance of every combination of queries on the class sums of a sector."""
+        """The variance of every combination of queries on the class sums of a subspace."""
         spread = self.inverses[b] @ self.inverses[b].T
-        axes = [piece.axes[i] for i in piece.mixed]
+        axes = [piece.axes[i] for i in piece.class_axes]
         queries = factors.get(axes[0].name) if axes else None
         if len(axes) == 1 and queries is not None and axes[0].classes == axes[0].cells:
             return row_quadratics(queries, spread)
         spread = spread.reshape(2 * _class_counts(piece))
         for done, axis in enumerate(axes):
-            rows = self._rows_of(axis, factors.get(axis.name), CLASS_PART)
+            rows = self._rows_of(axis, factors.get(axis.name), CLASS_SUMS)
             spread = _contracted(spread, rows, len(axes) - done)
         return spread
 
@@ -141,11 +146,11 @@ class Factorization(SumOfProducts):
         for b in self._reached(factors):
             piece = self._piece(b)
             gram: Array = np.ones((1, 1))
-            for i in piece.mixed:
+            for i in piece.class_axes:
                 part = self._class_gram(piece.axes[i], factors)
                 gram = np.asarray(np.kron(gram, part), dtype=np.float64)
             value = float(((gram @ self.inverses[b]) * self.inverses[b]).sum())
-            for i in piece.compared:
+            for i in piece.residual_axes:
                 axis, label = piece.axes[i], piece.part[i]
                 n = int(axis.sizes[label])
                 value *= float(axis.residual_gram(factors[axis.name])[label]) * (n - 1) / n**2
@@ -163,12 +168,12 @@ class Factorization(SumOfProducts):
             piece = self._piece(b)
             columns = (piece.entries.astype(np.float64) ** 2).sum(axis=0)
             power = scale * columns.reshape(_class_counts(piece))
-            for i in piece.compared:
+            for i in piece.residual_axes:
                 n = int(piece.axes[i].sizes[piece.part[i]])
                 power = power * float(n * (n - 1))
             labels = {a.name: part for a, part in zip(piece.axes, piece.part, strict=True)}
             where = tuple(
-                slice(None) if labels[a.name] == CLASS_PART else labels[a.name] for a in wide
+                slice(None) if labels[a.name] == CLASS_SUMS else labels[a.name] for a in wide
             )
             out[where] += power
         return SensitivityBound(float(out.max()) * ROUND_UP, is_exact=True)
@@ -192,13 +197,13 @@ class Factorization(SumOfProducts):
         for axis in self.axes:
             queries = factors.get(axis.name)
             labels = [] if queries is None else np.flatnonzero(axis.residual_gram(queries)).tolist()
-            options.append([CLASS_PART, *labels])
+            options.append([CLASS_SUMS, *labels])
         return [self._index[part] for part in product(*options) if part in self._index]
 
     def _summed_axes(self, b: int, factors: Factors) -> list[Axis]:
         """Factors axes of one class that block b sums up: they carry a factor only."""
         pairs = zip(self.axes, self.parts[b], strict=True)
-        return [a for a, k in pairs if k == CLASS_PART and a.classes == 1 and a.name in factors]
+        return [a for a, k in pairs if k == CLASS_SUMS and a.classes == 1 and a.name in factors]
 
     def _with_totals(
         self, part: Array, piece: Piece, factors: Factors, b: int, power: int
@@ -206,7 +211,7 @@ class Factorization(SumOfProducts):
         """Order the axes as asked: drop totals, multiply in the axes that were summed up."""
         rests = {a.name: part.shape[i] for i, a in enumerate(piece.axes)}
         totals = {
-            a.name: self._rows_of(a, factors[a.name], CLASS_PART)[:, 0] ** power
+            a.name: self._rows_of(a, factors[a.name], CLASS_SUMS)[:, 0] ** power
             for a in self._summed_axes(b, factors)
         }
         return self._in_order(part, rests, factors, totals)
@@ -218,7 +223,7 @@ class Factorization(SumOfProducts):
         key = (axis.name, id(queries), label)
         if key not in self._rows:
             dense = queries.dense()
-            if label == CLASS_PART:
+            if label == CLASS_SUMS:
                 self._rows[key] = dense @ axis.indicator / np.sqrt(axis.sizes)
             else:
                 inside = dense[:, axis.members(label)]
@@ -233,25 +238,27 @@ def factorization(
     bits: int = LIMITS.factorization_bits,
 ) -> Factorization:
     """Pieces with integer matrices of so many bits from the roots of an optimal X."""
-    roots = [sector for sector in problem.roots(optimum) if sector.root.size]
+    roots = [subspace for subspace in problem.roots(optimum) if subspace.root.size]
     blocks, inverses = [], []
-    for sector in roots:
-        pairs = zip(problem.axes, sector.part, strict=True)
-        measured = [(a, k) for a, k in pairs if k != CLASS_PART or a.classes > 1]
+    for subspace in roots:
+        pairs = zip(problem.axes, subspace.part, strict=True)
+        measured = [(a, k) for a, k in pairs if k != CLASS_SUMS or a.classes > 1]
         sizes = np.ones(1)
         for axis, label in measured:
-            if label == CLASS_PART:
+            if label == CLASS_SUMS:
                 sizes = np.outer(sizes, axis.sizes).reshape(-1)
-        plain = prod(
+        summed_cells = prod(
             a.cells
-            for a, k in zip(problem.axes, sector.part, strict=True)
-            if k == CLASS_PART and a.classes == 1
+            for a, k in zip(problem.axes, subspace.part, strict=True)
+            if k == CLASS_SUMS and a.classes == 1
         )
-        root = sector.root / np.sqrt(sizes * plain)  # on class sums instead of unit vectors
-        entries, unit, inverse = _whole(root, workload, problem, sector.part, bits)
-        compared = prod(int(a.sizes[k]) for a, k in measured if k != CLASS_PART)
+        root = subspace.root / np.sqrt(
+            sizes * summed_cells
+        )  # on class sums instead of unit vectors
+        entries, unit, inverse = _whole(root, workload, problem, subspace.part, bits)
+        compared = prod(int(a.sizes[k]) for a, k in measured if k != CLASS_SUMS)
         name = (
-            " x ".join(a.name if k == CLASS_PART else f"~{a.name}" for a, k in measured) or "total"
+            " x ".join(a.name if k == CLASS_SUMS else f"~{a.name}" for a, k in measured) or "total"
         )
         piece = Piece(
             workload.domain,
@@ -269,7 +276,7 @@ def factorization(
         workload,
         tuple(blocks),
         problem.axes,
-        tuple(sector.part for sector in roots),
+        tuple(subspace.part for subspace in roots),
         tuple(inverses),
         bound=optimum.lower,
         weights=optimum.v,
@@ -325,18 +332,18 @@ def _inverse(entries: Array) -> Array | None:
 
 
 def _asked_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: int) -> Integers:
-    """``rank`` independent asked queries on the class sums of a sector, as integers."""
+    """``rank`` independent asked queries on the class sums of a subspace, as integers."""
     from scipy.linalg import qr
 
     rows = []
     for term in workload.terms:
         factors = {} if (term_product := term.as_product()) is None else dict(term_product.factors)
         pairs = list(zip(problem.axes, part, strict=True))
-        if not all(k == CLASS_PART or _reaches(a, factors.get(a.name), k) for a, k in pairs):
+        if not all(k == CLASS_SUMS or _reaches(a, factors.get(a.name), k) for a, k in pairs):
             continue
         own = np.ones((1, 1), dtype=np.int64)
         for axis, label in pairs:
-            if label == CLASS_PART and axis.classes > 1:
+            if label == CLASS_SUMS and axis.classes > 1:
                 own = np.kron(own, _class_rows(axis, factors.get(axis.name)))
         rows.append(own)
     stacked = np.unique(np.concatenate(rows), axis=0)
@@ -377,17 +384,10 @@ def _contracted(spread: Array, rows: Array, pairs: int) -> Array:
 
 
 def _class_counts(piece: Piece) -> list[int]:
-    return [piece.axes[i].classes for i in piece.mixed]
+    return [piece.axes[i].classes for i in piece.class_axes]
 
 
-# --------------------
-# One product of query sets, measured as the product of strategies for its factors.
-#
-# ``F = (x) F_i`` with ``F_i = R_i M_i`` gives ``F = (x) R_i (x) M_i``. Column norms, sums of
-# squares and largest row norms of a Kronecker product are products, and so are the least mean and
-# the least largest error (weights that are products show it, see ``ordered.py``): the product of
-# optimal strategies is optimal, and their bounds multiply. Neither the domain nor the Gram matrix
-# is built.
+# A product of query sets as the product of strategies for its factors
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,7 +427,14 @@ class FactorBlock:
 
 @dataclass(frozen=True, eq=False)
 class Factorwise(GaussianStrategy):
-    """One term; block ``combinations[b]`` takes one block of every factor."""
+    """One term; block ``combinations[b]`` takes one block of every factor.
+
+    ``F = (x) F_i`` with ``F_i = R_i M_i`` gives ``F = (x) R_i (x) M_i``. Column norms, sums of
+    squares and largest row norms of a Kronecker product are products, and so are the least mean and
+    the least largest error (weights that are products show it, see ``ordered.largest_error``): the
+    product of optimal strategies is optimal, and their bounds multiply. Neither the domain nor the
+    Gram matrix is built.
+    """
 
     _algorithm: ClassVar[str] = "factorwise"
 
@@ -597,7 +604,7 @@ def _blocks(strategy: Strategy, name: str) -> tuple[FactorBlock, ...]:
             rows = piece.entries * np.ones((1, size), dtype=np.int64)
         else:
             rows = _cells(piece, size)
-        if all(label == CLASS_PART for label in piece.part) and len(rows) == size:
+        if all(label == CLASS_SUMS for label in piece.part) and len(rows) == size:
             whole = inverse[piece.axes[0].class_of] if piece.axes else inverse
         else:
             whole = np.linalg.pinv(rows.astype(np.float64), rcond=LIMITS.rank_singular_minimum)
@@ -608,7 +615,7 @@ def _blocks(strategy: Strategy, name: str) -> tuple[FactorBlock, ...]:
 def _cells(piece: Piece, size: int) -> Integers:
     """The coefficients of a piece of one attribute on its cells."""
     axis = piece.axes[0]
-    if piece.part[0] == CLASS_PART:
+    if piece.part[0] == CLASS_SUMS:
         return np.asarray(piece.entries[:, axis.class_of], dtype=np.int64)
     return np.stack([piece.apply(cell) for cell in np.eye(size, dtype=np.int64)], axis=1)
 

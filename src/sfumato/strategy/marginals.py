@@ -1,27 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weighted marginals: the optimal strategy in closed form, for any number of attributes.
+"""Marginals and other tables of counts, measured by sets of attributes.
 
-A marginal over the set B of attributes with n_i cells is the sum over the subsets A of B of its
-part that is centred along A and constant along the rest. Measured is one piece per A: the product
-of ``I - J/n_i`` over A, totalled over all other attributes, with the share ``phi_A`` of the squared
-sensitivity. With ``d_A = prod_{i in A} (n_i - 1)`` and ``N_B = prod_{i in B} n_i``, every answer of
-the marginal B has at unit noise the variance
+``marginals_optimum``: the optimal strategy for Gaussian noise in closed form, for any number of
+attributes. A marginal over the set B of attributes with n_i cells is the sum over the subsets A of
+B of its part that is centred along A and constant along the rest. Measured is one piece per A: the
+product of ``I - J/n_i`` over A, totalled over all other attributes, with the share ``phi_A`` of the
+squared sensitivity. With ``d_A = prod_{i in A} (n_i - 1)`` and ``N_B = prod_{i in B} n_i``, every
+answer of the marginal B has at unit noise the variance
 
     var_B = N_B^-2 sum_{A within B} d_A^2 / phi_A,        sum_A phi_A = 1.
 
 Weights c_B on these variances, ``min sum_B c_B N_B^2 var_B``, are met best by ``phi_A ~ d_A
 sqrt(g_A)``, ``g_A = sum_{B holding A} c_B``; the sum is then ``(sum_A d_A sqrt(g_A))^2``. No
-factorization has less: it is the bound of ``nuclear.py`` at equal cells, for g_A is the eigenvalue
-of the Gram matrix (over the number of cells) on the d_A functions centred along A.
+factorization has less: it is the bound of ``solve/nuclear.py`` at equal cells, for g_A is the
+eigenvalue of the Gram matrix (over the number of cells) on the d_A functions centred along A.
 
 * Root mean square: ``c_B = w_B^2 / N_B`` for marginals of weight w_B.
 * Largest error: ``min max_B w_B^2 var_B`` is ``max (sum_A d_A sqrt(g_A))^2`` over weights lambda of
   sum 1, ``c_B = lambda_B w_B^2 / N_B^2`` (the minimax theorem). Every lambda gives a lower bound,
-  and the shares that belong to it an upper one. This has the form that ``nuclear.py`` solves,
+  and the shares that belong to it an upper one. This has the form that ``solve/nuclear.py`` solves,
   marginals taking the place of cells.
 
-Sums run over all pairs ``A within B`` at once (``lattice.py``). Reference: Xiao, He, Zhang, Kifer
-2023, "An optimal and scalable matrix mechanism for noisy marginals under convex loss functions".
+Sums run over all pairs ``A within B`` at once (``solve/lattice.py``).
+
+``weighted_marginals`` measures tables of counts with Laplace noise and answers all of them jointly;
+``fourier`` measures the characters of yes/no attributes.
+
+Reference: Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for noisy
+marginals under convex loss functions".
 """
 
 from __future__ import annotations
@@ -39,16 +45,14 @@ import numpy.typing as npt
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
-from sfumato.solve.effort import spend
+from sfumato.solve.effort import spend, stop_in_time
 from sfumato.solve.lattice import Lattice, asked_sets, lattice
 from sfumato.solve.nuclear import certified_optimum
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy
-from sfumato.strategy.blockwise import table_block
-from sfumato.strategy.kronecker import power_of
-from sfumato.strategy.sensitivity import Moves, set_moves
+from sfumato.strategy.blockwise import power_of, table_block
+from sfumato.strategy.moves import Moves, set_moves
 from sfumato.strategy.splits import Split, centred_split
 from sfumato.strategy.strategy_limits import LIMITS
-from sfumato.strategy.templates import stop_in_time
 from sfumato.types import Array, Integers, Noise, Objective
 from sfumato.workload.queries import Matrix, QuerySet, repeated
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
@@ -375,9 +379,9 @@ def _worst(
 ) -> tuple[Array, float]:
     """``lambda_B c_B`` with the greatest lower bound on the largest error, and that bound.
 
-    ``nuclear.py`` with ``sum_A d_A sqrt(g_A)`` as the trace: its derivative by log lambda_B is half
-    of ``lambda_B c_B sum_{A within B} d_A / sqrt(g_A)``, which takes the place of the diagonal.
-    ``scale`` multiplies d_A: by how much a piece costs, as a root.
+    ``solve/nuclear.py`` with ``sum_A d_A sqrt(g_A)`` as the trace: its derivative by log lambda_B
+    is half of ``lambda_B c_B sum_{A within B} d_A / sqrt(g_A)``, which takes the place of the
+    diagonal. ``scale`` multiplies d_A: by how much a piece costs, as a root.
     """
     d = subsets.of_pieces(sizes - 1) * scale
 
@@ -398,25 +402,7 @@ def _worst(
     return optimum.v / optimum.v.sum() * c, optimum.lower
 
 
-# --------------------
-# Weighted marginals, answered jointly: every measured table helps every asked one.
-#
-# Measured are tables A of counts with shares ``theta_A``; a record is in one cell of each, so the
-# L1 column norm is ``sum theta_A``. All their Gram matrices share eigenspaces, one per set B of
-# attributes: the residuals of B, which sum to zero along every attribute of B. On them the
-# measurements have precision ``lambda_B = sum_{A contains B} theta_A^2 / n_A`` (times the number
-# of cells), ``n_A = prod_{i in A} n_i``, and asked tables S err by
-#
-# |   sum_B e_B / lambda_B,      e_B = prod_{i in B} (n_i - 1)  sum_{S contains B} w_S^2 / n_S.
-#
-# The shares minimise this at ``sum theta = 1``. That is not convex, so the search starts from the
-# asked tables and from tables merged greedily: answering several small tables from one larger one
-# saves noise. The estimate of a residual is the mean of what the tables that hold it say, weighted
-# by precision, which is least squares.
-#
-# References: Barak et al. 2007; McKenna, Miklau, Hay, Machanavajjhala 2018, section 6.3 (weights
-# for all marginals); Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for
-# noisy marginals under convex loss functions" (residuals).
+# Weighted marginals for Laplace noise, answered jointly
 
 LARGEST_LOG = 700.0  # floats hold no greater exponential
 
@@ -425,7 +411,25 @@ Subset = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class WeightedMarginals(Strategy):
-    """Block b measures the table of ``tables[b]``; all terms ask for tables."""
+    """Block b measures the table of ``tables[b]``; all terms ask for tables.
+
+    Measured are tables A of counts with shares ``theta_A``; a record is in one cell of each, so the
+    L1 column norm is ``sum theta_A``. All their Gram matrices share eigenspaces, one per set B of
+    attributes: the residuals of B, which sum to zero along every attribute of B. On them the
+    measurements have precision ``lambda_B = sum_{A contains B} theta_A^2 / n_A`` (times the number
+    of cells), ``n_A = prod_{i in A} n_i``, and asked tables S err by
+
+        sum_B e_B / lambda_B,      e_B = prod_{i in B} (n_i - 1)  sum_{S contains B} w_S^2 / n_S.
+
+    The shares minimise this at ``sum theta = 1``. That is not convex, so the search starts from the
+    asked tables and from tables merged greedily: answering several small tables from one larger one
+    saves noise. The estimate of a residual is the mean of what the tables that hold it say,
+    weighted by precision, which is least squares.
+
+    References: Barak et al. 2007; McKenna, Miklau, Hay, Machanavajjhala 2018, section 6.3 (weights
+    for all marginals); Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for
+    noisy marginals under convex loss functions" (residuals).
+    """
 
     _algorithm: ClassVar[str] = "weighted marginals"
 
@@ -688,28 +692,28 @@ def _subsets(names: Subset) -> Iterator[Subset]:
     return chain.from_iterable(combinations(names, k) for k in range(len(names) + 1))
 
 
-# --------------------
-# Yes/no attributes through their characters: only the Fourier coefficients that are needed.
-#
-# For a set B of yes/no attributes the character is ``chi_B(x) = prod_{i in B} (-1)^{x_i}``. A
-# query (q_0, q_1) on one attribute is ``a + b chi`` with ``a = (q_0 + q_1) / 2``, ``b = (q_0 -
-# q_1) / 2``, so a product of queries on the attributes S combines the ``2^|S|`` characters within
-# S:
-#
-# |   q = sum_{B within S}  prod_{i in S - B} a_i  prod_{i in B} b_i  chi_B.
-#
-# For marginals all coefficients are ``2^-|S|``. A record moves every measured coefficient by its
-# share s_B exactly, so the column norm is ``sum s_B^p``, and with e_B the summed squared
-# coefficients of the asked queries the best shares are ``s_B^(p + 2) ~ e_B`` (Lagrange), in closed
-# form.
-#
-# Reference: Barak, Chaudhuri, Dwork, Kale, McSherry, Talwar 2007, "Privacy, accuracy, and
-# consistency too: a holistic solution to contingency table release".
+# Characters of yes/no attributes
 
 
 @dataclass(frozen=True, eq=False)
 class Fourier(Strategy):
-    """Block b measures the character of ``subsets[b]``."""
+    """Block b measures the character of ``subsets[b]``.
+
+    For a set B of yes/no attributes the character is ``chi_B(x) = prod_{i in B} (-1)^{x_i}``. A
+    query (q_0, q_1) on one attribute is ``a + b chi`` with ``a = (q_0 + q_1) / 2``, ``b = (q_0 -
+    q_1) / 2``, so a product of queries on the attributes S combines the ``2^|S|`` characters within
+    S:
+
+        q = sum_{B within S}  prod_{i in S - B} a_i  prod_{i in B} b_i  chi_B.
+
+    For marginals all coefficients are ``2^-|S|``. A record moves every measured coefficient by its
+    share s_B exactly, so the column norm is ``sum s_B^p``, and with e_B the summed squared
+    coefficients of the asked queries the best shares are ``s_B^(p + 2) ~ e_B`` (Lagrange), in
+    closed form.
+
+    Reference: Barak, Chaudhuri, Dwork, Kale, McSherry, Talwar 2007, "Privacy, accuracy, and
+    consistency too: a holistic solution to contingency table release".
+    """
 
     subsets: tuple[Subset, ...]
     _index: dict[Subset, int] = field(default_factory=dict, init=False, repr=False)

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A measured piece: class sums of some attributes mixed by a matrix, differences of others.
+"""What a block can measure besides products of query sets of the workload.
+
+* ``Piece``: sums over classes of cells along some attributes, multiplied by one integer matrix, and
+  deviations within a class along the others.
+* ``Mixture``: an integer matrix times the exact answers of queries of the workload.
+* ``Invertible``: a query set of one attribute whose least-squares inverse is known, and ``Levels``
+  for sums over nested intervals: trees and wavelets.
+
+All coefficients are integers (times a power of two), so the vault measures every one exactly.
 
 Along an attribute a piece reads either the sums of its classes of exchangeable cells or the
-differences within one class (``n g - sum(g)`` for the n cells g of the class: n times the
-orthogonal residual, in integers). The class sums of all attributes together are multiplied by
-one integer matrix. Everything is an integer, so the vault measures it exactly.
+deviations within one class (``n g - sum(g)`` for the n cells g of the class: n times the orthogonal
+residual, in integers).
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from math import prod
 import numpy as np
 
 from sfumato.errors import PlanError
-from sfumato.solve.orbits import CLASS_PART, Axis
+from sfumato.solve.orbits import CLASS_SUMS, Axis
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.queries import GRAM_ERROR, Prefix, QuerySet, Ranges, widened, widest
@@ -38,7 +45,7 @@ __all__ = [
 class Piece(Term):
     """``entries`` times the class sums of some attributes, by differences of the others.
 
-    ``part[i]`` is CLASS_PART or the class whose differences are read along ``axes[i]``.
+    ``part[i]`` is CLASS_SUMS or the class whose differences are read along ``axes[i]``.
     """
 
     axes: tuple[Axis, ...]
@@ -51,19 +58,19 @@ class Piece(Term):
         return tuple(a.name for a in self.axes)
 
     @cached_property
-    def mixed(self) -> tuple[int, ...]:
+    def class_axes(self) -> tuple[int, ...]:
         """The axes that are read by class."""
-        return tuple(i for i, label in enumerate(self.part) if label == CLASS_PART)
+        return tuple(i for i, label in enumerate(self.part) if label == CLASS_SUMS)
 
     @cached_property
-    def compared(self) -> tuple[int, ...]:
+    def residual_axes(self) -> tuple[int, ...]:
         """The axes that are read by differences within a class."""
-        return tuple(i for i, label in enumerate(self.part) if label != CLASS_PART)
+        return tuple(i for i, label in enumerate(self.part) if label != CLASS_SUMS)
 
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Rows of the matrix, then the cells of each compared class."""
-        members = (int(self.axes[i].sizes[self.part[i]]) for i in self.compared)
+        members = (int(self.axes[i].sizes[self.part[i]]) for i in self.residual_axes)
         return (len(self.entries), *members)
 
     @property
@@ -76,7 +83,7 @@ class Piece(Term):
         out = np.asarray(table).reshape(self.shape)
         for i, (axis, label) in enumerate(zip(self.axes, self.part, strict=True)):
             moved = np.moveaxis(out, i, 0)
-            if label == CLASS_PART:
+            if label == CLASS_SUMS:
                 sums = np.zeros((axis.classes, *moved.shape[1:]), dtype=out.dtype)
                 np.add.at(sums, axis.class_of, moved)
                 out = np.moveaxis(sums, 0, i)
@@ -84,20 +91,20 @@ class Piece(Term):
                 within = moved[axis.members(label)]
                 total = within.sum(axis=0, keepdims=True, dtype=out.dtype)
                 out = np.moveaxis(len(within) * within - total, 0, i)
-        ordered = out.transpose(*self.mixed, *self.compared)
+        ordered = out.transpose(*self.class_axes, *self.residual_axes)
         flat = ordered.reshape(self.entries.shape[1], -1)
         return np.asarray(self.entries.astype(out.dtype) @ flat).reshape(-1)
 
     def adjoint(self, y: Numbers) -> Array:
         """The transposed map."""
         rows = np.asarray(y, dtype=np.float64).reshape(self.row_shape)
-        classes = [self.axes[i].classes for i in self.mixed]
+        classes = [self.axes[i].classes for i in self.class_axes]
         out = np.tensordot(self.entries.T.astype(np.float64), rows, axes=1)
         out = out.reshape(*classes, *self.row_shape[1:])
-        out = out.transpose(np.argsort((*self.mixed, *self.compared)))
+        out = out.transpose(np.argsort((*self.class_axes, *self.residual_axes)))
         for i, (axis, label) in enumerate(zip(self.axes, self.part, strict=True)):
             moved = np.moveaxis(out, i, 0)
-            if label == CLASS_PART:
+            if label == CLASS_SUMS:
                 out = np.moveaxis(moved[axis.class_of], 0, i)
             else:
                 cells = np.zeros((axis.cells, *moved.shape[1:]))
@@ -129,16 +136,16 @@ class Piece(Term):
     def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
         """One joint array over the class axes, one vector for every other."""
         factors: list[tuple[tuple[str, ...], Array]] = []
-        if self.mixed:
+        if self.class_axes:
             powers = (np.abs(self.entries.astype(np.float64)) ** p).sum(axis=0)
-            joint = powers.reshape([self.axes[i].classes for i in self.mixed])
-            for position, i in enumerate(self.mixed):
+            joint = powers.reshape([self.axes[i].classes for i in self.class_axes])
+            for position, i in enumerate(self.class_axes):
                 joint = joint.take(self.axes[i].class_of, axis=position)
-            factors.append((tuple(self.axes[i].name for i in self.mixed), joint))
+            factors.append((tuple(self.axes[i].name for i in self.class_axes), joint))
         else:
             only = float(np.abs(self.entries).astype(np.float64).item() ** p)
             factors.append(((), np.array(only)))
-        for i in self.compared:
+        for i in self.residual_axes:
             axis, n = self.axes[i], int(self.axes[i].sizes[self.part[i]])
             vector = np.where(axis.class_of == self.part[i], _difference_power(n, p), 0.0)
             factors.append(((axis.name,), vector))
@@ -147,7 +154,7 @@ class Piece(Term):
     def row_powers(self, p: int) -> Array:
         """Sums over the cells."""
         sizes = np.ones(1)
-        for i in self.mixed:
+        for i in self.class_axes:
             sizes = np.outer(sizes, self.axes[i].sizes).reshape(-1)
         mixed = (np.abs(self.entries.astype(np.float64)) ** p) @ sizes
         members = [int(n) for n in self.row_shape[1:]]
@@ -157,7 +164,7 @@ class Piece(Term):
     def coefficient_bounds(self) -> tuple[Array, Array]:
         """The extremes of products of the ends."""
         low, high = self.entries.min(axis=1).astype(float), self.entries.max(axis=1).astype(float)
-        if self.compared:
+        if self.residual_axes:
             greatest = prod(n - 1 for n in self.row_shape[1:])
             widest = np.maximum(np.abs(low), np.abs(high)) * greatest
             low, high = -widest, widest
@@ -177,7 +184,7 @@ class Piece(Term):
     @property
     def is_nonnegative(self) -> bool:
         """Whether it only adds up."""
-        return not self.compared and bool((self.entries >= 0).all())
+        return not self.residual_axes and bool((self.entries >= 0).all())
 
 
 def _difference_power(n: int, p: int) -> float:
@@ -185,13 +192,7 @@ def _difference_power(n: int, p: int) -> float:
     return float((n - 1) ** p + (n - 1))
 
 
-# --------------------
-# A measured mixture: an integer matrix applied to the exact answers of asked queries.
-#
-# ``M = C F_B`` for independent asked queries F_B, of any kind: conditions over more cells than can
-# be listed, given coefficients, products. The vault counts the answers of F_B exactly and
-# multiplies them by C in integers. What one record moves is known from the distinct columns of F_B
-# (``decision_diagram.py``), so no cell is ever visited.
+# Mixtures of queries
 
 EXACT = 2.0**53  # floats hold all whole numbers up to this
 
@@ -202,6 +203,11 @@ class Mixture(Term):
 
     ``picked[t]`` numbers the queries of ``base[t]``; ``columns`` holds all different columns of
     these queries, times ``2^fraction_bits``, and ``sizes`` how many cells have each.
+
+    ``M = C F_B`` for independent asked queries F_B, of any kind: conditions over more cells than
+    can be listed, given coefficients, products. The vault counts the answers of F_B exactly and
+    multiplies them by C in integers. What one record moves is known from the distinct columns of
+    F_B (``matrix.distinct_columns``), so no cell is ever visited.
     """
 
     base: tuple[Term, ...]
@@ -357,17 +363,17 @@ def _reach(numbers: Numbers) -> float:
     return max(float(numbers.max()), -float(numbers.min()))
 
 
-# --------------------
-# Measured query sets of one attribute that are solved for the cells by least squares.
-#
-# A block of a strategy measures a product of such sets, ``M = M_1 x ... x M_d`` (Kronecker). Its
-# pseudo-inverse is the product of theirs, so the reconstruction of a product of queries is ``R =
-# F_1 M_1^+ x ... x F_d M_d^+``, and squared norms, fourth powers and greatest entries of its rows
-# multiply over the attributes. A plain table of counts is the case ``M_i = I``.
+# Query sets of one attribute that are solved by least squares
 
 
 class Invertible(QuerySet):
-    """Queries M on one attribute from which what is asked of it can be estimated."""
+    """Queries M on one attribute from which what is asked of it can be estimated.
+
+    A block of a strategy measures a product of such sets, ``M = M_1 x ... x M_d`` (Kronecker). Its
+    pseudo-inverse is the product of theirs, so the reconstruction of a product of queries is ``R =
+    F_1 M_1^+ x ... x F_d M_d^+``, and squared norms, fourth powers and greatest entries of its rows
+    multiply over the attributes. A plain table of counts is the case ``M_i = I``.
+    """
 
     @abstractmethod
     def least_squares(self, y: Array) -> Array:
@@ -390,25 +396,25 @@ class Invertible(QuerySet):
         """The sum of the fourth powers of ``q M^+`` of every query (for the tails of Laplace)."""
 
 
-# --------------------
-# Query sets on nested intervals, solved in closed form: what trees and wavelets share.
-#
-# Cells are grouped into nodes of widths ``1 = s_0 | s_1 | ... | s_h`` (each divides the next),
-# padded with cells that hold nothing, which costs no privacy: no record falls in them. With
-# ``A_l`` the average over the nodes of width s_l, every strategy here has a normal matrix with the
-# same eigenspaces,
-#
-# |   M'M = sum_{l < h} lambda_l (A_l - A_{l+1})  +  lambda_h A_h,
-#
-# so that its inverse needs averages only: estimates cost O(cells), the variance of an interval
-# O(h). The error of a workload is ``sum_l D_l / lambda_l`` with ``D_l = E_l - E_{l+1}`` (``D_h =
-# E_h``) and the energies ``E_l = sum_q |A_l q|^2``, so that the weights of levels are a problem in
-# h variables.
+# Query sets on nested intervals
 
 
 @dataclass(frozen=True, eq=False)
 class Levels(Invertible):
-    """A strategy on nested nodes; subclasses say what is measured on them."""
+    """A strategy on nested nodes; subclasses say what is measured on them.
+
+    Cells are grouped into nodes of widths ``1 = s_0 | s_1 | ... | s_h`` (each divides the next),
+    padded with cells that hold nothing, which costs no privacy: no record falls in them. With
+    ``A_l`` the average over the nodes of width s_l, every strategy here has a normal matrix with
+    the same eigenspaces,
+
+        M'M = sum_{l < h} lambda_l (A_l - A_{l+1})  +  lambda_h A_h,
+
+    so that its inverse needs averages only: estimates cost O(cells), the variance of an interval
+    O(h). The error of a workload is ``sum_l D_l / lambda_l`` with ``D_l = E_l - E_{l+1}`` (``D_h =
+    E_h``) and the energies ``E_l = sum_q |A_l q|^2``, so that the weights of levels are a problem
+    in h variables.
+    """
 
     @property
     @abstractmethod

@@ -2,18 +2,22 @@
 """Prefixes and ranges along one attribute, of any length: the certified optimum, measured.
 
 For prefixes with any weights on the queries, for all ranges, and for ranges with prefixes, the
-inverse Gram matrix is a chain of conductances (``chain.py``). The optimal weights of the cells
-come from ``nuclear.py`` in O(cells) a step, the measured root from ``tridiagonal.py`` and
-``ordered.py``, answers and variances from ``ordered.py``, all in O(cells). Other attributes, asked
-cell by cell, repeat the whole along every line: the product of the optima (``by`` of a workload).
+inverse Gram matrix is a chain of conductances (``solve/chain.py``). The optimal weights of the
+cells come from ``solve/nuclear.py`` in O(cells) a step, the measured root (``Rooted``) is a
+rational function of a tridiagonal matrix (``solve/tridiagonal.py``), answers and variances are
+differences of running totals (``Points``), all in O(cells). Other attributes, asked cell by cell,
+repeat the whole along every line: the product of the optima (``by`` of a workload).
 
 Over running totals P in place of cells, prefixes with weights w have the Gram matrix ``diag(w)``,
 all ranges ``(n + 1) I - J``, both together ``E I - J`` with E = n + 1 + w. Differences take P to
 cells. They make of a diagonal inverse a chain without ground at its first cell, and of
 ``(E I - J)^-1 = I / E + J / (E (E - n))`` the same chain with one.
 
-References: Hale, Higham, Trefethen 2008; Li, Miklau, Hay, McGregor, Rastogi 2015, "The matrix
-mechanism".
+``ordered`` is for the mean error, ``ordered_largest`` for the largest error of one group of
+intervals, and ``largest_error`` chooses among all ways to the least largest error.
+
+References: Hale, Higham, Trefethen 2008, "Computing A^alpha, log(A), and related matrix functions
+by contour integrals"; Li, Miklau, Hay, McGregor, Rastogi 2015, "The matrix mechanism".
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from sfumato.solve.chain import (
     potentials,
 )
 from sfumato.solve.nuclear import CertifiedLargest, certified_optimum
-from sfumato.solve.orbits import SECTOR_SIZE
+from sfumato.solve.orbits import SUBSPACE_SIZE
 from sfumato.solve.tridiagonal import (
     ACCURACY,
     PartialFractions,
@@ -76,14 +80,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# A measured term: ``r(T) D^-1/2`` along one attribute, single cells along others.
-#
-# The coefficients ``M = diag(d) sum_j c_j (K + s_j diag(v))^-1`` are positive and given by floats
-# that are taken as exact numbers, so M is an exact real matrix, never built and never rounded.
-# What is rounded is ``M h``: it is computed to 100 bits (``chain.py``), then to the grid of
-# ``2^-30``. ``slack`` bounds what both can add to the distance of two tables, and
-# ``plan.calibrate`` counts it. Proof: docs/proofs/rational-root.md.
+# The measured root
 
 GRID_BITS = 30
 RECORDS = 2**44  # a table has fewer records
@@ -93,7 +90,14 @@ EXTREME = 2.0**100  # floats between its inverse and it leave room for every pro
 
 @dataclass(frozen=True, eq=False)
 class Rooted(Term):
-    """``chain`` and ``mass`` are over the cells of ``along``; ``by`` are counted cell by cell."""
+    """``chain`` and ``mass`` are over the cells of ``along``; ``by`` are counted cell by cell.
+
+    The coefficients ``M = diag(d) sum_j c_j (K + s_j diag(v))^-1`` are positive and given by floats
+    that are taken as exact numbers, so M is an exact real matrix, never built and never rounded.
+    What is rounded is ``M h``: it is computed to 100 bits (``solve/chain.py``), then to the grid of
+    ``2^-30``. ``slack`` bounds what both can add to the distance of two tables, and
+    ``planning/calibrate.py`` counts it. Proof: docs/proofs/rational-root.md.
+    """
 
     along: str
     by: tuple[str, ...]
@@ -131,7 +135,7 @@ class Rooted(Term):
     def apply(self, table: Numbers) -> Numbers:
         """``M h`` in steps of the grid, within ``slack``, for counts; to rounding for floats."""
         if np.asarray(table).dtype.kind == "f":
-            return self._each(self._plain, np.asarray(table)).reshape(-1)
+            return self._each(self._in_floats, np.asarray(table)).reshape(-1)
         return self._each(self._rounded, np.asarray(table)).reshape(-1)
 
     def adjoint(self, y: Numbers) -> Array:
@@ -190,7 +194,7 @@ class Rooted(Term):
         mapped = np.stack([one(np.ascontiguousarray(column)) for column in flat.T], axis=1)
         return np.moveaxis(mapped.reshape(lines.shape), 0, self.axis)
 
-    def _plain(self, line: Numbers) -> Numbers:
+    def _in_floats(self, line: Numbers) -> Numbers:
         u, _ = potentials(self.chain, self.mass, self.root.shifts, self.root.weights, line)
         return self._width * u
 
@@ -207,7 +211,7 @@ class Rooted(Term):
     def _dense(self) -> Array:
         n = self.chain.nodes
         check_entries(n * n, f"the matrix of a root over {n:,} cells")
-        return np.stack([self._plain(unit) for unit in np.eye(n)], axis=1)
+        return np.stack([self._in_floats(unit) for unit in np.eye(n)], axis=1)
 
     def _spread(self, along: Array) -> Array:
         shape = [1] * len(self.shape)
@@ -244,30 +248,30 @@ def column_bounds(chain: Chain, mass: Array, root: Root) -> Array:
     return np.asarray(plus - minus + error * (plus + minus), dtype=np.float64)
 
 
-# --------------------
-# Running totals at the points between cells, and how exactly a measured root knows them.
-#
-# n cells have n + 1 points; ``P_t`` is the total before point t, an interval counts ``P_e - P_s``.
-# The chain K of the cells (``chain.py``) has a conductance at every point: the links inside, the
-# ground at both ends. With their inverses W and the differences B from points to cells, ``K = B
-# W^-1 B'``. Measured is ``y = r(T) D^-1/2 h + z`` with ``T = D^-1/2 K D^-1/2``, so with ``phi = 1
-# / r`` the estimate of the cells is
-#
-# |   D^1/2 phi(T) y = beta D^1/2 y + K u,
-# |   u = alpha D^-1/2 y + sum_j g_j (K + z_j D)^-1 D^1/2 y,
-#
-# whose running totals need the currents of u only. Their covariance is a function of the chain of
-# points, which has link ``1 / v_t`` between points t and t + 1 and masses W:
-#
-# |   Cov(P) = W^-1/2 psi(S) W^-1/2,    S = W^-1/2 B' D^-1 B W^-1/2,    psi(x) = phi(x)^2 / x,
-#
-# up to a constant, which no interval sees. Where the first cell has no ground (prefixes), point 0
-# is pinned: ``P_0 = 0``.
+# Running totals and their covariance
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """The points of a chain of cells with masses v, of which ``r(T) D^-1/2`` is measured."""
+    """The points of a chain of cells with masses v, of which ``r(T) D^-1/2`` is measured.
+
+    n cells have n + 1 points; ``P_t`` is the total before point t, an interval counts ``P_e -
+    P_s``. The chain K of the cells (``solve/chain.py``) has a conductance at every point: the links
+    inside, the ground at both ends. With their inverses W and the differences B from points to
+    cells, ``K = B W^-1 B'``. Measured is ``y = r(T) D^-1/2 h + z`` with ``T = D^-1/2 K D^-1/2``, so
+    with ``phi = 1 / r`` the estimate of the cells is
+
+        D^1/2 phi(T) y = beta D^1/2 y + K u,
+        u = alpha D^-1/2 y + sum_j g_j (K + z_j D)^-1 D^1/2 y,
+
+    whose running totals need the currents of u only. Their covariance is a function of the chain of
+    points, which has link ``1 / v_t`` between points t and t + 1 and masses W:
+
+        Cov(P) = W^-1/2 psi(S) W^-1/2,    S = W^-1/2 B' D^-1 B W^-1/2,    psi(x) = phi(x)^2 / x,
+
+    up to a constant, which no interval sees. Where the first cell has no ground (prefixes), point 0
+    is pinned: ``P_0 = 0``.
+    """
 
     cells: Chain
     mass: Array
@@ -631,8 +635,9 @@ def ordered(
 def ordered_largest(workload: Workload, tolerance: float = 2 * LIMITS.ordered_tolerance) -> Ordered:
     """A small largest error of prefixes or ranges of one attribute, for each cell of others.
 
-    The weights of ``ordered.py`` with the same root: the certified optimum for prefixes, within a
-    few percent of it for all ranges. Refused for more than one group and for other queries.
+    The same root as in ``ordered``, for the weights of the largest error: the certified optimum for
+    prefixes, within a few percent of it for all ranges. Refused for more than one group and for
+    other queries.
     """
 
     along, by, weighted = _read(workload)
@@ -777,29 +782,7 @@ def _bound(chain: Chain, v: Array, least: float, largest: float) -> float:
     return float(v @ plus) ** 2 / float(v.sum()) * (1 - 4 * LIMITS.ordered_bound_accuracy)
 
 
-# --------------------
-# Strategies whose largest error is the least possible, for workloads with structure.
-#
-# ``nuclear.py`` gives the mathematics: weights on queries and on cells, one bound, one
-# certificate. Here structure makes it quick:
-#
-# * **prefixes**: reading cells and queries backwards takes the prefixes to their own transpose, so
-#   at an optimum the weights of the queries are those of the cells, backwards (the dual is
-#   concave:
-#   average an optimum with its reflection). With weights w on prefixes the inverse Gram matrix is
-#   ``diag_i = 1/w_i + 1/w_{i-1}, beside_i = -1/w_i``: still tridiagonal, O(cells) a step;
-# * **all ranges of a long attribute**: weights that are products over the two ends, ``alpha_s
-#   beta_e``, keep the inverse Gram matrix tridiagonal too, as V_ij = a_min b_max. Ranges across
-#   the
-#   middle, weighted like the prefixes of either half, give a bound within 0.3% of the optimum in
-#   O(cells), and like weights on all pairs of points a strategy within a few percent of it;
-# * **unions of products** with few classes of cells, such as all ranges of 2,048 cells: weights on
-#   orbits of queries (``weighted_orbits.py``);
-# * **one product** of any number of attributes: gamma_2 of a Kronecker product is the product of
-#   those of its factors (Lee, Shraibman, Spalek 2008), bounds and strategies multiply.
-#
-# The lower bound that a strategy carries is one on ``weighted_error("max")`` of every strategy for
-# the same workload.
+# Least largest error
 
 
 def largest_error(workload: Workload, progress: SearchProgress | None = None) -> Strategy:
@@ -807,10 +790,30 @@ def largest_error(workload: Workload, progress: SearchProgress | None = None) ->
 
     ``bound`` is a lower bound on it for every strategy. Raises PlanError for terms that are no
     products and TooLarge for unions of too many classes of cells.
+
+    ``solve/nuclear.py`` gives the mathematics: weights on queries and on cells, one bound, one
+    certificate. Here structure makes it quick:
+
+    * **prefixes**: reading cells and queries backwards takes the prefixes to their own transpose,
+      so at an optimum the weights of the queries are those of the cells, backwards (the dual is
+      concave: average an optimum with its reflection). With weights w on prefixes the inverse Gram
+      matrix is ``diag_i = 1/w_i + 1/w_{i-1}, beside_i = -1/w_i``: still tridiagonal, O(cells) a
+      step;
+    * **all ranges of a long attribute**: weights that are products over the two ends, ``alpha_s
+      beta_e``, keep the inverse Gram matrix tridiagonal too, as V_ij = a_min b_max. Ranges across
+      the middle, weighted like the prefixes of either half, give a bound within 0.3% of the optimum
+      in O(cells), and like weights on all pairs of points a strategy within a few percent of it;
+    * **unions of products** with few classes of cells, such as all ranges of 2,048 cells: weights
+      on orbits of queries (``solve/weighted_orbits.py``);
+    * **one product** of any number of attributes: gamma_2 of a Kronecker product is the product of
+      those of its factors (Lee, Shraibman, Spalek 2008), bounds and strategies multiply.
+
+    The lower bound that a strategy carries is one on ``weighted_error("max")`` of every strategy
+    for the same workload.
     """
 
     if _is_long(workload, Prefix, LIMITS.rational_root_cells) or _is_long(
-        workload, Ranges, SECTOR_SIZE + 1
+        workload, Ranges, SUBSPACE_SIZE + 1
     ):
         return ordered_largest(workload, LIMITS.largest_tolerance)
     try:
@@ -830,8 +833,8 @@ def _by_orbits(workload: Workload, progress: SearchProgress | None = None) -> Fa
         for axis, queries in zip(problem.axes, problem.common, strict=True)
         if isinstance(queries, Prefix)
     }
-    sectors, optimum = problem.solve(LIMITS.largest_tolerance, starts, progress)
-    return replace(factorization(workload, sectors, optimum), objective="max")
+    subspaces, optimum = problem.solve(LIMITS.largest_tolerance, starts, progress)
+    return replace(factorization(workload, subspaces, optimum), objective="max")
 
 
 def _factor(queries: QuerySet) -> FactorLargest:

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strategies for neighbours that replace one record: the diameter counts, not the longest column.
 
-A strategy is built for add-remove neighbours. Here its shares of the noise are chosen afresh. With
-``e_b`` the weighted squared error that unit noise on block b makes, and ``d_bv`` how far move v
-moves it, squared (``sensitivity.py``), the shares minimise
+``for_replace_one`` takes a strategy that was built for add-remove neighbours and chooses its shares
+of the noise afresh. With ``e_b`` the weighted squared error that unit noise on block b makes, and
+``d_bv`` how far move v moves it, squared (``moves.py``), the shares minimise
 
     sum_b e_b / s_b^2     subject to     sum_b s_b^2 d_bv <= 1  for every move v.
 
 For weights lambda_v >= 0 of sum 1 and ``d_b = sum_v lambda_v d_bv`` the sum is at least
 ``(sum_b sqrt(e_b d_b))^2`` (Cauchy-Schwarz), which shares ``s_b^2 ~ sqrt(e_b / d_b)`` attain; the
-best lambda is found by ``nuclear.py``, moves taking the place of cells. A block that no move
+best lambda is found by ``solve/nuclear.py``, moves taking the place of cells. A block that no move
 changes reads the public total: it gets next to no noise.
 
 Lower bounds for every strategy: with weights on pairs of cells, L their Laplacian, all strategies
 of diameter 1 obey ``tr(X L) <= sum(lambda)``, so ``(tr (L^1/2 V L^1/2)^1/2)^2 / sum(lambda)`` is
-below every error, by the proof of ``nuclear.py`` with L in the place of D. For marginals and
+below every error, by the proof of ``solve/nuclear.py`` with L in the place of D. For marginals and
 weights on sets of attributes in which two cells differ, this is the bound above: both meet. Proof:
 docs/mechanisms/factorization.md, "Replacing a record".
+
+``best_for_pairs`` is the certified optimum for workloads of moderate rank.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from sfumato.strategy.conditions import Conditions
 from sfumato.strategy.factorization import Factorization
 from sfumato.strategy.marginals import Marginals
 from sfumato.strategy.matrix import Dense, dense
-from sfumato.strategy.sensitivity import Moves
+from sfumato.strategy.moves import Moves
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective
 from sfumato.workload.workload import Workload
@@ -46,25 +48,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# The certified optimum for replace-one neighbours, for workloads of moderate rank.
-#
-# With independent asked queries F_B, ``F = T F_B``, columns b_j of F_B and ``G = T' W T``, a
-# strategy ``M = C F_B`` has the error ``tr(G Y^-1)``, ``Y = C'C``; pairs move by ``(b_i -
-# b_j)'Y(b_i - b_j)``. For weights lambda on pairs and ``K = sum lambda_ij (b_i - b_j)(b_i -
-# b_j)'``,
-#
-# |   (tr (G^1/2 K G^1/2)^1/2)^2 / sum(lambda)  <=  tr(G Y^-1)  for all Y of diameter 1,
-#
-# with equality for ``Y = G^1/2 (G^1/2 K G^1/2)^-1/2 G^1/2`` where every weighted pair is 1 apart:
-# ``nuclear.py`` once more, pairs taking the place of cells. Few pairs matter: the farthest join.
-#
-# For the largest error the matrix ``T (b_i - b_j)``, queries by pairs, is factorized as any other
-# (``nuclear.py``): its columns are the moves.
-#
-# Differences may span one direction less than F_B: then the total is a combination of the queries,
-# ``1 = t F_B``. It is public, no pair moves it, and it is measured with next to no noise; all
-# other queries count modulo the total, in coordinates Q of the span of the differences.
+# The certified optimum over pairs of cells
 
 LOST = 1e-9  # of the bound: the rounding of eigenvalues
 
@@ -75,6 +59,25 @@ def best_for_pairs(
     """The best strategy for replaced records with its bound; None where too large.
 
     ``start`` is a strategy for add-remove neighbours, if one is known.
+
+    With independent asked queries F_B, ``F = T F_B``, columns b_j of F_B and ``G = T' W T``, a
+    strategy ``M = C F_B`` has the error ``tr(G Y^-1)``, ``Y = C'C``; pairs move by ``(b_i -
+    b_j)'Y(b_i - b_j)``. For weights lambda on pairs and ``K = sum lambda_ij (b_i - b_j)(b_i -
+    b_j)'``,
+
+        (tr (G^1/2 K G^1/2)^1/2)^2 / sum(lambda)  <=  tr(G Y^-1)  for all Y of diameter 1,
+
+    with equality for ``Y = G^1/2 (G^1/2 K G^1/2)^-1/2 G^1/2`` where every weighted pair is 1 apart:
+    ``solve/nuclear.py`` once more, pairs taking the place of cells. Few pairs matter: the farthest
+    join.
+
+    For the largest error the matrix ``T (b_i - b_j)``, queries by pairs, is factorized as any other
+    (``solve/nuclear.py``): its columns are the moves.
+
+    Differences may span one direction less than F_B: then the total is a combination of the
+    queries, ``1 = t F_B``. It is public, no pair moves it, and it is measured with next to no
+    noise; all other queries count modulo the total, in coordinates Q of the span of the
+    differences.
     """
     if workload.queries > LIMITS.pairwise_queries:
         return None
@@ -245,7 +248,7 @@ def _reaching(form: Array) -> Array:
 
 
 def _helped(problem: _Problem, form: Array, bound: float) -> Array:
-    """Queries that err by more than the optimum are measured as well: ``solve/nuclear.py``."""
+    """Queries that err by more than the optimum are measured as well, just well enough."""
     far = problem.errors(form) > bound * (1 + LIMITS.pairwise_helped)
     if not far.any() or bound <= 0:
         return form
@@ -555,7 +558,7 @@ def _orbit_bound(strategy: Factorization, objective: Objective, drops: bool) -> 
     """The bound with ``L = diag(u) - u u'``, u in proportion to the weights of the orbits.
 
     Between cells of weights u_i and u_j, of sum 1, the weight of a pair is u_i u_j, in all
-    ``(1 - sum u^2) / 2``. L differs from the diagonal in the sector of class sums alone, where it
+    ``(1 - sum u^2) / 2``. L differs from the diagonal in the subspace of class sums alone, where it
     takes out the direction of the total; a record in no cell is a cell of weight u_0, column 0.
     """
     try:

@@ -4,8 +4,10 @@
 Let X be a strategy Gram matrix of the attribute. The largest multiple of ``J = 1 1'`` that can be
 taken out of it, ``X = p J + S'S`` with ``p = 1 / (1' X^-1 1)``, leaves S of rank n - 1 with
 ``S z = 0`` for ``z = X^-1 1``. Every query is then uniquely ``q = alpha 1' + r S``, with
-``alpha = q z / 1'z``: measured are the total on the one hand and S on the other. For a table of
-counts X = I and S is the centring ``I - J / n``; for other query sets the split is oblique.
+``alpha = q z / 1'z``: measured are the total on the one hand and S on the other (``Split``). For a
+table of counts X = I and S is the centring ``I - J / n`` (``Centred``); for other query sets the
+split is oblique (``optimal_split``). ``union_of_splits`` chooses the splits of all attributes of a
+union of products for ``pieces.py``.
 """
 
 from __future__ import annotations
@@ -383,20 +385,7 @@ def _within(optimum: Optimum, bits: int, basis: Integers, has_total: bool) -> Sp
     raise PlanError("some queries are so nearly equal that their difference is lost in rounding")
 
 
-# --------------------
-# How unions in pieces split every attribute: the best extra weight on its total.
-#
-# With ``a_t^2`` the squares of the totals and ``b_t^2`` those of the rests times their cost, the
-# error of pieces (``pieces.py``) is the square of
-#
-# |   sum_A sqrt( sum_{t holding A} w_t^2 prod_{i in A} b_ti^2 prod_{i in t - A} a_ti^2 ).
-#
-# The split of attribute i is that of the optimum of its query sets with more or less weight on the
-# total (``splits.py``), so a and b are curves in one number. They are smooth in the logarithm of
-# the weight: a few optima and a polynomial through them are enough to search all attributes
-# together, and only the weights found in the end are split and rounded. Attributes that every
-# group asks alike are split without extra weight: the optimum is then a product, and theirs a
-# factor of it.
+# The best splits for a union
 
 DRAWN = 52  # bits of a product of coefficients: noise of 2^60 of them can be drawn
 
@@ -501,7 +490,20 @@ class SplitUnion(NamedTuple):
 
 
 def union_of_splits(workload: Workload, term_factors: TermFactors) -> SplitUnion:
-    """The best splits for a union of products; TooLarge where an attribute has too many cells."""
+    """The best splits for a union of products; TooLarge where an attribute has too many cells.
+
+    With ``a_t^2`` the squares of the totals and ``b_t^2`` those of the rests times their cost, the
+    error of pieces (``pieces.py``) is the square of
+
+        sum_A sqrt( sum_{t holding A} w_t^2 prod_{i in A} b_ti^2 prod_{i in t - A} a_ti^2 ).
+
+    The split of attribute i is that of the optimum of its query sets with more or less weight on
+    the total (``split_optimum``), so a and b are curves in one number. They are smooth in the
+    logarithm of the weight: a few optima and a polynomial through them are enough to search all
+    attributes together, and only the weights found in the end are split and rounded. Attributes
+    that every group asks alike are split without extra weight: the optimum is then a product, and
+    theirs a factor of it.
+    """
     numbers: dict[tuple[str, int], int] = {}  # one set may serve two attributes
     sets: dict[str, list[QuerySet]] = {}
     for factors in term_factors:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lower-triangular factorizations with a small state: banks of fading memories, in integers.
+"""Lower-triangular factorizations for streams: filters with a small state, and trees over time.
 
-A bank keeps a few memories p_j. A value x_t arrives, and
+A ``Filter`` is a bank of fading memories p_j, in integers. A value x_t arrives, and
 
     i_t = x_t + sum_j h_j p_j            what the memories did not foresee of the running total
     p_j <- (1 - h_j) p_j + g_j i_t       so that sum_j p_j = x_1 + ... + x_t, since sum_j g_j = 1
@@ -10,13 +10,14 @@ A bank keeps a few memories p_j. A value x_t arrives, and
 and back, from measured values alone: i_t = y_t / k_t, the same memories, total = sum_j p_j. So
 F = R M with both factors lower triangular, and all coefficients public. For the last w values
 instead of all, x_t - x_{t-w} takes the place of x_t, and an echo bank, one for every residue of t
-modulo w, stands between i_t and what is measured (``build.py`` says why).
+modulo w, stands between i_t and what is measured (``planning/stream_plans.py`` says why).
 
 Coefficients are integers times 2^-60, h_j in [0, 1], g_j >= 0 with sum exactly 1, and fixed over
 stretches of time; they define M and R exactly. The memories are integers times 2^-100 and lose
 less than one unit in every product: ``arithmetic_slack`` bounds what that can do to a measured
-value. Proofs: docs/proofs/streams.md. This module is arithmetic; it draws no noise, and the vault
-alone gives it exact values.
+value. Proofs: docs/proofs/streams.md. ``columns_squared`` and ``rows_squared`` are the norms that
+noise and error follow from, ``TimeTree`` is the baseline, ``windows_bound`` a lower bound. This
+module is arithmetic; it draws no noise, and the vault alone gives it exact values.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Filter:
         firsts = [a for a, _ in self.scales]
         if min(*ends, *firsts) <= 0:
             raise PlanError("a filter needs scales above 0")
-        # Floats of the scales are then good to 2^-42 (``stream_filters.py``).
+        # Floats of the scales are then good to 2^-42 (``SCALE_ROUNDING``).
         if any(STEEPEST * end < first for first, end in zip(firsts, ends, strict=True)):
             raise PlanError(f"a scale falls to less than 1/{STEEPEST} within one stretch of time")
         if (self.echo is None) != (self.width is None) or len(self.starts) != len(self.banks) + 1:
@@ -245,20 +246,20 @@ def coefficients(banks: Sequence[Bank]) -> tuple[Array, Array, Array]:
     return np.array(keep), np.array(fade), np.array(share)
 
 
-# --------------------
-# Trees over time: sums of b^l neighbouring steps, each measured when its last step has come.
-#
-# The binary tree is the classical mechanism for running totals (Dwork, Naor, Pitassi, Rothblum
-# 2010, "Differential privacy under continual observation"; Chan, Shi, Song 2011, "Private and
-# continual release of statistics"), and the baseline of ``stream.py``. A value lies in one node
-# per level, so noise is calibrated to the number of levels (Laplace) or its square root
-# (Gaussian); an answer is the sum of the fewest nodes that tile its steps. With Laplace noise it
-# serves pure budgets, and then wide nodes and few levels pay.
+# Trees over time
 
 
 @dataclass(frozen=True, eq=False)
 class TimeTree:
-    """Levels 0 to ``levels - 1``; a node of level l sums ``branching^l`` steps."""
+    """Levels 0 to ``levels - 1``; a node of level l sums ``branching^l`` steps.
+
+    The binary tree is the classical mechanism for running totals (Dwork, Naor, Pitassi, Rothblum
+    2010, "Differential privacy under continual observation"; Chan, Shi, Song 2011, "Private and
+    continual release of statistics"), and the baseline of ``Filter``. A value lies in one node
+    per level, so noise is calibrated to the number of levels (Laplace) or its square root
+    (Gaussian); an answer is the sum of the fewest nodes that tile its steps. With Laplace noise it
+    serves pure budgets, and then wide nodes and few levels pay.
+    """
 
     length: int
     width: int | None
@@ -330,29 +331,29 @@ def best_laplace_tree(length: int, width: int | None) -> TimeTree:
     return min(options, key=lambda t: t.levels**2 * float(t.rows_squared.sum()))
 
 
-# --------------------
-# Column norms of M and row norms of R for a filter: what noise it needs, and how well it answers.
-#
-# Running totals, in O(length J^2) for J memories. A value at step s becomes the probability vector
-# g_s, which a chain of column-stochastic matrices ``A_t = diag(1 - h_t) + g_t h_t'`` moves on;
-# step t measures ``k_t h_t' p``. Hence, backwards in time,
-#
-# |   |M_s|^2 = k_s^2 + g_s' O_s g_s,      O_{s-1} = k_s^2 h_s h_s' + A_s' O_s A_s,
-#
-# and forwards, ``|R_t|^2 = 1' C_t 1`` with ``C_t = diag(1 - h_t) C_{t-1} diag(1 - h_t) + g_t g_t'
-# / k_t^2``. Every number is at least 0, so floats keep their relative accuracy: n steps of at most
-# 2 J + 16 roundings each.
-#
-# Windows have one bank for all time, so up to the scales M and R are Toeplitz, and sums over
-# columns and rows are convolutions with the squares of their first columns.
+# Column norms of M and row norms of R
 
 ROUNDOFF = 2.0**-52  # twice the unit roundoff: covers (1 + u)^c <= 1 + 2 c u for small c u
 OWN_ROUNDINGS = 16  # of one recursion step, besides those of its sums
-SCALE_ROUNDING = 2.0**-40  # of the scales as floats (filter.STEEPEST)
+SCALE_ROUNDING = 2.0**-40  # of the scales as floats (``STEEPEST``)
 
 
 def columns_squared(plan: Filter) -> Array:
-    """``|M_s|_2^2`` for every step s, in floats."""
+    """``|M_s|_2^2`` for every step s, in floats.
+
+    Running totals, in O(length J^2) for J memories. A value at step s becomes the probability
+    vector g_s, which a chain of column-stochastic matrices ``A_t = diag(1 - h_t) + g_t h_t'`` moves
+    on; step t measures ``k_t h_t' p``. Hence, backwards in time,
+
+        |M_s|^2 = k_s^2 + g_s' O_s g_s,      O_{s-1} = k_s^2 h_s h_s' + A_s' O_s A_s,
+
+    and forwards, ``|R_t|^2 = 1' C_t 1`` with ``C_t = diag(1 - h_t) C_{t-1} diag(1 - h_t) + g_t g_t'
+    / k_t^2``. Every number is at least 0, so floats keep their relative accuracy: n steps of at
+    most 2 J + 16 roundings each.
+
+    Windows have one bank for all time, so up to the scales M and R are Toeplitz, and sums over
+    columns and rows are convolutions with the squares of their first columns.
+    """
     if plan.width is None:
         parts = coefficients(plan.banks)
         return _backward()(*parts, plan.kappa**2, np.array(plan.starts))
@@ -534,25 +535,25 @@ def _echoed() -> Callable[[Array, Array, Array, Array, Array, int], tuple[Array,
     return respond  # type: ignore[no-any-return]
 
 
-# --------------------
-# Lower bounds on the error of every factorization of sliding windows, streaming or not.
-#
-# With ``D = diag(v)`` the bound of ``nuclear.py`` is ``|F D^1/2|_*^2 / sum(v)``, the norm being
-# the sum of singular values. Short streams: by eigenvalues, with v from the dual of the scales.
-# Any length, in closed form: ``|G|_* >= tr(U'G)`` for every U with ``|U| <= 1``, and a Toeplitz
-# matrix has norm at most the maximum of its symbol. The symbol f / |f| of windows of width w has
-# the coefficients ``u_k = tan(pi a / w) / (pi a)``, ``a = k - (w - 1) / 2``, so with ``c_m = u_0 +
-# ... + u_{min(m, w) - 1}`` and the best v,
-#
-# |   sum_{m = 1}^{length} c_m^2  <=  k gamma^2.
-#
-# As the length grows this is the square of the Lebesgue constant, about ``(4 / pi^2) log w + 1``.
+# Lower bounds for sliding windows
 
 EIGEN_ROUNDING = 2.0**-50
 
 
 def windows_bound(length: int, width: int, guess: Array) -> float:
-    """A lower bound on ``k gamma^2`` of the windows that end at each of ``length`` steps."""
+    """A lower bound on ``k gamma^2`` of the windows that end at each of ``length`` steps.
+
+    With ``D = diag(v)`` the bound of ``solve/nuclear.py`` is ``|F D^1/2|_*^2 / sum(v)``, the norm
+    being the sum of singular values. Short streams: by eigenvalues, with v from the dual of the
+    scales. Any length, in closed form: ``|G|_* >= tr(U'G)`` for every U with ``|U| <= 1``, and a
+    Toeplitz matrix has norm at most the maximum of its symbol. The symbol f / |f| of windows of
+    width w has the coefficients ``u_k = tan(pi a / w) / (pi a)``, ``a = k - (w - 1) / 2``, so with
+    ``c_m = u_0 + ... + u_{min(m, w) - 1}`` and the best v,
+
+        sum_{m = 1}^{length} c_m^2  <=  k gamma^2.
+
+    As the length grows this is the square of the Lebesgue constant, about ``(4 / pi^2) log w + 1``.
+    """
     closed = closed_bound(length, width)
     return (
         closed

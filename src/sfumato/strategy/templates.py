@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single cells beside a few weighted sums: strategies ``[diag(d); B]`` in integers.
+"""Templates, and the best strategy for pure epsilon: Laplace noise, columns measured in L1.
 
-Measured is every cell times an integer of its own, and a few rows of non-negative integers over
-all cells. Cells that no asked query tells apart are measured together, as classes. With
+A ``Template`` measures single cells beside a few weighted sums, ``[diag(d); B]`` in integers:
+every cell times an integer of its own, and a few rows of non-negative integers over all cells.
+Cells that no query of the workload tells apart are measured together, as classes. With
 ``Theta = B diag(d)^-1`` the inverse of the normal matrix is (Woodbury)
 
     (M'M)^-1 = diag(d)^-1 (I - Theta' (I + Theta Theta')^-1 Theta) diag(d)^-1.
 
-How d and B are chosen for Laplace noise is in ``templates.py``.
+``best_template`` chooses d and B for weighted query sets of one attribute; ``laplace_optimum``
+builds strategies for a whole workload from templates, weighted trees and weighted marginals, and
+returns the best.
 
 Reference: McKenna, Miklau, Hay, Machanavajjhala 2018, "Optimizing error of high-dimensional
 statistical queries under differential privacy", for strategies of this form.
@@ -16,25 +19,34 @@ statistical queries under differential privacy", for strategies of this form.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import prod
 
 import numpy as np
 
-from sfumato.errors import PlanError
-from sfumato.solve.effort import must_stop, spend
+from sfumato.domain.domain import Domain
+from sfumato.errors import PlanError, TooLarge
+from sfumato.solve.effort import must_stop, spend, stop_in_time
 from sfumato.solve.weighted_orbits import row_quadratics
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.blockwise import WeightedSets, fitted_product, shared_noise, table_block
+from sfumato.strategy.marginals import merged_tables, weighted_marginals
 from sfumato.strategy.measured import Invertible
+from sfumato.strategy.pieces import sum_of_bounds
 from sfumato.strategy.strategy_limits import LIMITS
-from sfumato.types import Array, Integers, Numbers
-from sfumato.workload.queries import QuerySet, widened
+from sfumato.strategy.trees import best_tree
+from sfumato.types import Array, Integers, Noise, Numbers, Objective
+from sfumato.workload.queries import Identity, QuerySet, widened
+from sfumato.workload.terms import Product, Term
+from sfumato.workload.workload import Workload
 
 __all__ = [
     "Template",
     "best_template",
     "identity_error",
-    "stop_in_time",
+    "laplace_optimum",
     "template_error",
 ]
 
@@ -184,28 +196,7 @@ class Template(Invertible):
         return np.asarray(factors * y[:count] + more, dtype=np.float64)
 
 
-# --------------------
-# The strategy for Laplace noise: minimise ``tr(V (M'M)^-1)`` over columns of L1 norm 1.
-#
-# Searched are ``M = [I; Theta] C^-1`` with Theta >= 0 and ``C = diag(1 + column sums of Theta)``,
-# so that every column has L1 norm 1 by construction. With ``W = C V C`` and ``X = I +
-# Theta'Theta``,
-#
-# |   error = tr(W X^-1),      X^-1 = I - Theta' K^-1 Theta,   K = I + Theta Theta' (p x p),
-# |   d error / d Theta = -2 Theta X^-1 W X^-1 + 1 (2 diag(V C X^-1))',
-#
-# which costs O(p m^2) and no m x m inverse. The problem is not convex; L-BFGS is started from
-# several points and the best end is kept. The starts that win on ordered cells are hats:
-# overlapping triangles at evenly spaced cells, on one or two levels, the shape to which random
-# starts converge. Few queries on many cells (a count and a sum) need no single cells at all: there
-# the start is the queries themselves beside what each leaves out, with nearly all of the column
-# norm.
-#
-# The optimum for Gaussian noise bounds every such error from below, as ``||M_j||_2 <= ||M_j||_1``.
-#
-# References: McKenna, Miklau, Hay, Machanavajjhala 2018, "Optimizing error of high-dimensional
-# statistical queries under differential privacy" (the form and the cost); Byrd, Lu, Nocedal, Zhu
-# 1995, "A limited memory algorithm for bound constrained optimization".
+# Templates of least error for Laplace noise
 
 
 def best_template(
@@ -214,6 +205,27 @@ def best_template(
     """The template found best for weighted query sets, in integers; ``previous`` is a first guess.
 
     Error: ``total_variance`` times the square of the greatest column sum.
+
+    Searched are ``M = [I; Theta] C^-1`` with Theta >= 0 and ``C = diag(1 + column sums of Theta)``,
+    so that every column has L1 norm 1 by construction. With ``W = C V C`` and ``X = I +
+    Theta'Theta``,
+
+        error = tr(W X^-1),      X^-1 = I - Theta' K^-1 Theta,   K = I + Theta Theta' (p x p),
+        d error / d Theta = -2 Theta X^-1 W X^-1 + 1 (2 diag(V C X^-1))',
+
+    which costs O(p m^2) and no m x m inverse. The problem is not convex; L-BFGS is started from
+    several points and the best end is kept. The starts that win on ordered cells are hats:
+    overlapping triangles at evenly spaced cells, on one or two levels, the shape to which random
+    starts converge. Few queries on many cells (a count and a sum) need no single cells at all:
+    there the start is the queries themselves beside what each leaves out, with nearly all of the
+    column norm.
+
+    The optimum for Gaussian noise bounds every such error from below, as ``||M_j||_2 <=
+    ||M_j||_1``.
+
+    References: McKenna, Miklau, Hay, Machanavajjhala 2018, "Optimizing error of high-dimensional
+    statistical queries under differential privacy" (the form and the cost); Byrd, Lu, Nocedal, Zhu
+    1995, "A limited memory algorithm for bound constrained optimization".
     """
     class_of = previous.class_of if previous is not None else _classes([q for _, q in weighted])
     first = np.unique(class_of, return_index=True)[1]
@@ -289,12 +301,6 @@ def _followed(gram: Array, theta: Array, steps: int) -> tuple[float, Array]:
     return float(end.fun) * unit, np.asarray(end.x).reshape(shape)
 
 
-def stop_in_time(_: Array) -> None:
-    """End a search of scipy, which keeps the best point so far, when it must stop."""
-    if must_stop():
-        raise StopIteration
-
-
 def _starts(gram: Array) -> Iterator[Array]:
     """Hats on one or two levels, with and without a row over all cells, and scattered rows."""
     m = len(gram)
@@ -363,3 +369,178 @@ def _classes(sets: Sequence[QuerySet]) -> Integers:
 def _gram(queries: QuerySet, first: Integers) -> Array:
     """The Gram matrix of the queries on class sums: read off at one cell of each class."""
     return queries.gram()[np.ix_(first, first)]
+
+
+# The best of several strategies for Laplace noise
+
+
+NAME = "laplace-optimum"
+
+
+def laplace_optimum(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
+    """The strategy of least error among templates, weighted trees and weighted marginals.
+
+    ``bound`` is the sum of the L2 lower bounds of the groups: valid under L1, and loose.
+
+    The error of a strategy at unit noise is ``sum_q w_q^2 |r_q|^2 ||M||_{1->1}^2``. Unlike its L2
+    counterpart (``solve/nuclear.py``) it is not convex, so several kinds of strategies are built,
+    and the best is kept:
+
+    * one product of templates or, for long attributes, weighted trees over all
+      attributes that are asked about, fitted to all groups together;
+    * one such product for every largest set of attributes, answering the groups within it, or for
+      sets that were merged greedily (one larger table can answer several small ones with less
+      noise);
+    * one for every group;
+    * weighted marginals answered jointly, when all groups are tables of counts.
+
+    Groups that are no products are measured as asked or as tables. Every strategy obeys the lower
+    bound of the L2 optimum, because ``||M_j||_2 <= ||M_j||_1``; none found here comes near it.
+
+    References: McKenna, Miklau, Hay, Machanavajjhala 2018, "Optimizing error of high-dimensional
+    statistical queries under differential privacy"; Li, Miklau, Hay, McGregor, Rastogi 2015 for the
+    matrix mechanism under L1.
+    """
+    if noise != "laplace":
+        raise PlanError("templates of unit L1 norm are for Laplace noise")
+    if len(workload.terms) > LIMITS.laplace_groups:
+        raise TooLarge(f"{len(workload.terms):,} groups, more than {LIMITS.laplace_groups:,}")
+    if len(workload.terms) == 1 and len(workload.terms[0].attributes) == 1:
+        cells = workload.terms[0].cells
+        if cells > LIMITS.laplace_cells:
+            raise PlanError(
+                f"along one attribute of {cells:,} cells it would be that of laplace-weighted-tree"
+            )
+    ways: list[Callable[[], Strategy]] = [partial(weighted_marginals, workload)]
+    designs = _Designs()
+    for groups in _groupings(workload, designs):
+        ways += [partial(_measured, workload, groups, objective, designs)]
+    built: list[Strategy] = []
+    reasons: list[str] = []
+    for way in ways:
+        try:
+            built.append(way())
+        except PlanError as why:
+            reasons.append(str(why))
+    if not built:
+        raise PlanError("; ".join(dict.fromkeys(reasons)) or "no group is a product")
+    best = min(built, key=lambda strategy: strategy.weighted_error(objective))
+    bound = sum_of_bounds(workload)
+    return replace(best, bound=bound if bound > 0 else None)
+
+
+class _Designs:
+    """Measured sets by what they are for: pairs of tables ask for the same ones again and again."""
+
+    def __init__(self) -> None:
+        self.designs: dict[tuple[object, ...], QuerySet] = {}
+
+    def __call__(self, weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:
+        if previous is not None:
+            return _designed(weighted, p, previous)
+        key = tuple((c, _kind(q)) for c, q in weighted)
+        if key not in self.designs:
+            self.designs[key] = _designed(weighted, p, None)
+        return self.designs[key]
+
+
+def _groupings(workload: Workload, designs: _Designs) -> list[list[list[int]]]:
+    """All products together, by largest sets of attributes, by merged ones, every group alone."""
+    products = {
+        i: product for i, t in enumerate(workload.terms) if (product := t.as_product()) is not None
+    }
+    if not products:
+        return []
+    domain, sets = workload.domain, {i: set(t.attributes) for i, t in products.items()}
+    named = domain.in_order(n for t in products.values() for n in t.attributes)
+    together = (
+        len(products) <= LIMITS.laplace_groups_together
+        and domain.cells(named) <= LIMITS.table_cells
+    )
+    tried = [[list(products)]] if together else []
+    largest = {
+        t.attributes: 0.0
+        for i, t in products.items()
+        if not any(sets[i] < other for other in sets.values())
+    }
+    tried.append(_assigned(products, largest, domain))
+    if 1 < len(products) <= LIMITS.merged_tables and all(
+        t.cells <= LIMITS.table_cells for t in products.values()
+    ):
+        weights: dict[tuple[str, ...], float] = {}
+        for term in products.values():
+            own = _alone(term, designs) / term.cells
+            weights[term.attributes] = weights.get(term.attributes, 0.0) + own
+        tried.append(_assigned(products, merged_tables(domain, weights), domain))
+    tried.append([[i] for i in products])
+    return [grouping for n, grouping in enumerate(tried) if grouping not in tried[:n]]
+
+
+def _assigned(
+    products: Mapping[int, Product], tables: Iterable[tuple[str, ...]], domain: Domain
+) -> list[list[int]]:
+    """Every term to the smallest set of attributes that holds its own."""
+    members: dict[tuple[str, ...], list[int]] = {names: [] for names in tables}
+    sizes = {names: domain.cells(names) for names in members}
+    for i, term in products.items():
+        holding = [names for names in members if set(term.attributes) <= set(names)]
+        members[min(holding, key=lambda names: sizes[names])].append(i)
+    return sorted(indices for indices in members.values() if indices)
+
+
+def _alone(term: Product, designs: _Designs) -> float:
+    """The weighted error of a term from a product of its own."""
+    block = fitted_product([term], designs, 1)
+    parts = (
+        m.total_variance(q) * float(m.column_powers(1).max()) ** 2
+        for (_, m), (_, q) in zip(block.factors, term.factors, strict=True)
+    )
+    return term.weight**2 * prod(parts)
+
+
+def _measured(
+    workload: Workload, groups: Sequence[Sequence[int]], objective: Objective, designs: _Designs
+) -> Strategy:
+    """A fitted product for every group of terms; other terms as asked or as tables."""
+    blocks: list[Term] = []
+    source: dict[int, int] = {}
+    for members in groups:
+        terms = [t for i in members if (t := workload.terms[i].as_product()) is not None]
+        source.update(dict.fromkeys(members, len(blocks)))
+        is_direct = len(terms) == 1 and (terms[0].is_table or terms[0].cells > LIMITS.table_cells)
+        blocks.append(terms[0] if is_direct else fitted_product(terms, designs, 1))
+    for i, term in enumerate(workload.terms):
+        if i not in source:
+            source[i] = len(blocks)
+            blocks.append(_directly_measured(workload, term))
+    order = [source[i] for i in range(len(workload.terms))]
+    return shared_noise(NAME, "laplace", workload, blocks, order, objective)
+
+
+def _kind(queries: QuerySet) -> object:
+    """Query sets of one kind and size are equal, except for given ones."""
+    name = queries.name
+    is_given = name.startswith(("matrix", "groups")) or hasattr(queries, "entries")
+    return queries if is_given else (name, queries.size)
+
+
+def _designed(weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:
+    """Single cells, a template, or for long attributes a weighted tree."""
+    size = weighted[0][1].size
+    if all(q.is_identity for _, q in weighted):
+        return Identity(size)
+    if size > LIMITS.template_classes:
+        return best_tree(weighted, p)
+    template = best_template(weighted, previous if isinstance(previous, Template) else None)
+    is_identity = not len(template.extra) and len(template.diagonal) == size
+    return Identity(size) if is_identity else template
+
+
+def _directly_measured(workload: Workload, term: Term) -> Term:
+    """As asked, or as a table where that errs less."""
+    if term.as_product() is not None or term.is_wide or term.cells > LIMITS.table_cells:
+        return term
+    longest = prod(float(values.max()) for _, values in term.column_factors(1))
+    if term.rows * longest**2 <= float(term.row_powers(2).sum()):
+        return term
+    return table_block(workload, term.attributes)

@@ -4,11 +4,11 @@
 Measured are the sums over all nodes, level j times the integer ``w_j``. One record is in one node
 per level, so the column norms are ``sum w_j`` (L1) and the root of ``sum w_j^2`` (L2). The normal
 matrix is ``sum_j w_j^2 J_j``, J_j having a block of ones for every node of level j; in the words
-of ``levels.py`` its eigenvalues are ``lambda_l = sum_{j <= l} w_j^2 s_j``.
+of ``measured.Levels`` its eigenvalues are ``lambda_l = sum_{j <= l} w_j^2 s_j``.
 
 ``Tree`` is the classical one: b children per node, one root, all weights 1. ``WeightedTree`` may
-branch differently at every level and need not have a root. How both are chosen is in
-``trees.py``.
+branch differently at every level and need not have a root. ``best_tree`` chooses the
+widths and weights; ``Wavelet`` is the Haar wavelet on the same nodes.
 
 References: Hay, Rastogi, Miklau, Suciu 2010, "Boosting the accuracy of differentially private
 histograms through consistency"; Dwork, Naor, Pitassi, Rothblum 2010 and Chan, Shi, Song 2011 for
@@ -233,21 +233,22 @@ class WeightedTree(_Nodes):
         return f"tree({', '.join(f'{s}*{w}' for s, w in pairs)})"
 
 
-# --------------------
-# Which nodes a tree should have, and how much each level should weigh.
-#
-# With weights w (scaled to column norm 1) a tree of widths s errs by ``sum_l D_l / (sum_{j <= l}
-# w_j^2 s_j)``. Under L2 this is an isotonic problem with a closed form; under L1 it is not convex,
-# and levels may end with weight 0, so the search starts from several weights. The widths are found
-# by hill climbing from the b-ary trees: one width of the chain is changed, dropped or added at a
-# time. Nothing here is larger than the number of levels once the energies of a width are known.
+# The best tree
 
 
 Widths = tuple[int, ...]
 
 
 def best_tree(weighted: Sequence[tuple[float, QuerySet]], p: int) -> WeightedTree:
-    """The widths and weights found best for weighted query sets under the L_p column norm."""
+    """The widths and weights found best for weighted query sets under the L_p column norm.
+
+    With weights w (scaled to column norm 1) a tree of widths s errs by ``sum_l D_l / (sum_{j <= l}
+    w_j^2 s_j)``. Under L2 this is an isotonic problem with a closed form; under L1 it is not
+    convex, and levels may end with weight 0, so the search starts from several weights. The widths
+    are found by hill climbing from the b-ary trees: one width of the chain is changed, dropped or
+    added at a time. Nothing here is larger than the number of levels once the energies of a width
+    are known.
+    """
     size = weighted[0][1].size
 
     @cache
@@ -367,26 +368,26 @@ def _chain(ratios: Sequence[int]) -> Widths:
     return tuple(out)
 
 
-# --------------------
-# The Haar wavelet transform with weighted levels.
-#
-# Measured are the total of all cells and, for every node of the binary tree, its left half minus
-# its right half, level j times the integer ``c_j``. One record is in one node per level, so the
-# column norms are ``sum c_j`` (L1) and the root of ``sum c_j^2`` (L2). Rows are orthogonal: in the
-# words of ``levels.py`` the differences on nodes of width ``2 s_l`` have eigenvalue ``lambda_l = 2
-# s_l c^2``, the total ``s_h c^2``. The best weights are in closed form (Lagrange): ``c_l^(p + 2) ~
-# D_l / 2 s_l``, and ``D_h / s_h`` for the total.
-#
-# Under L2 every binary tree with weighted levels has the spectrum of a wavelet with the same
-# column norm (choose ``c_{l+1}^2 = lambda_l / 2 s_l``), so the wavelet is at least as good as any
-# of them.
-#
-# Reference: Xiao, Wang, Gehrke 2010, "Differential privacy via wavelet transforms".
+# The Haar wavelet
 
 
 @dataclass(frozen=True, eq=False)
 class Wavelet(Levels):
-    """Differences of halves, narrow nodes first, then the total; ``weights`` in the same order."""
+    """Differences of halves, narrow nodes first, then the total; ``weights`` in the same order.
+
+    Measured are the total of all cells and, for every node of the binary tree, its left half minus
+    its right half, level j times the integer ``c_j``. One record is in one node per level, so the
+    column norms are ``sum c_j`` (L1) and the root of ``sum c_j^2`` (L2). Rows are orthogonal: in
+    the words of ``measured.Levels`` the differences on nodes of width ``2 s_l`` have eigenvalue
+    ``lambda_l = 2 s_l c^2``, the total ``s_h c^2``. The best weights are in closed form (Lagrange):
+    ``c_l^(p + 2) ~ D_l / 2 s_l``, and ``D_h / s_h`` for the total.
+
+    Under L2 every binary tree with weighted levels has the spectrum of a wavelet with the same
+    column norm (choose ``c_{l+1}^2 = lambda_l / 2 s_l``), so the wavelet is at least as good as any
+    of them.
+
+    Reference: Xiao, Wang, Gehrke 2010, "Differential privacy via wavelet transforms".
+    """
 
     weights: tuple[int, ...]
 
@@ -500,10 +501,10 @@ class Wavelet(Levels):
 
 def best_wavelet(weighted: list[tuple[float, QuerySet]], p: int) -> Wavelet:
     """The weights with the least error for weighted query sets under the L_p column norm."""
-    plain = Wavelet(weighted[0][1].size, (1,) * ((weighted[0][1].size - 1).bit_length() + 1))
-    energy = np.sum([c * energies(queries, plain.widths) for c, queries in weighted], axis=0)
+    unweighted = Wavelet(weighted[0][1].size, (1,) * ((weighted[0][1].size - 1).bit_length() + 1))
+    energy = np.sum([c * energies(queries, unweighted.widths) for c, queries in weighted], axis=0)
     details = np.maximum(energy - np.append(energy[1:], 0.0), 0.0)
-    best = (details / np.array(plain.eigenvalues)) ** (1 / (p + 2))
+    best = (details / np.array(unweighted.eigenvalues)) ** (1 / (p + 2))
     best = best if best.any() else np.ones_like(best)  # queries that are zero
     scaled = np.rint(best * (2**LIMITS.tree_weight_bits / best.max()))
-    return Wavelet(plain.size, tuple(int(max(w, 1)) for w in scaled))
+    return Wavelet(unweighted.size, tuple(int(max(w, 1)) for w in scaled))

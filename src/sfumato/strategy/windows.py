@@ -5,10 +5,12 @@ On an endless attribute windows of width w are the convolution with ``f(z) = 1 +
 and the optimal X is the Toeplitz matrix of the symbol ``|f|`` over its mean: M is the convolution
 with ``f^1/2 = (1 - z^w)^1/2 (1 - z)^-1/2``, whose coefficients fall like n^(-3/2) beyond w. Here
 the kernel is cut after a few widths and rounded to integers, M has a row wherever the kernel meets
-a cell (``windows.py``), and R is least squares, ``F X^-1 M'``: unbiased whatever was rounded
-or cut, and the certificate counts what it cost. What is lost to the optimum is at the two ends,
-a share of about w / cells; ``subset_bounds.py`` has the bound. Other attributes, asked cell by
+a cell (``Convolution``), and R is least squares, ``F X^-1 M'``: unbiased whatever was rounded or
+cut, and the certificate counts what it cost. What is lost to the optimum is at the two ends, a
+share of about w / cells; ``pieces.windows_bound`` is the bound. Other attributes, asked cell by
 cell, repeat the whole along every line.
+
+``convolved`` is the exact convolution of integers that the vault measures with.
 
 References: Fichtenberger, Henzinger, Upadhyay 2023, "Constant matters: fine-grained error bound
 on differentially private continual observation", for the square root of the symbol of counting.
@@ -28,8 +30,8 @@ import numpy.typing as npt
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
+from sfumato.strategy.pieces import windows_bound
 from sfumato.strategy.strategy_limits import LIMITS
-from sfumato.strategy.subset_bounds import windows_bound
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.queries import QuerySet, Windows, check_entries, widened
 from sfumato.workload.sensitivity import ROUND_UP
@@ -47,15 +49,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# Exact convolution of integers: number-theoretic transforms, no float anywhere.
-#
-# ``(a * b)_n = sum_i a_i b_{n-i}`` modulo three primes below 2^32, each by a transform of length
-# 2^l (all three primes are 1 modulo 2^27), then put together by the Chinese remainder theorem. The
-# product of the primes exceeds 2^93, so every result below 2^63 in absolute value is exact. What
-# the vault measures of fixed-width windows is such a convolution (``windows.py``).
-#
-# Reference: Pollard 1971, "The fast Fourier transform in a finite field".
+# Exact convolution of integers
 
 PRIMES = (2013265921, 2281701377, 3221225473)  # 15, 17 and 24 times 2^27, plus 1
 GENERATORS = (31, 3, 5)
@@ -65,7 +59,15 @@ Words = npt.NDArray[np.uint64]
 
 
 def convolved(a: Integers, b: Integers) -> Integers:
-    """``a * b``, all ``len(a) + len(b) - 1`` entries: exact while they are below 2^63."""
+    """``a * b``, all ``len(a) + len(b) - 1`` entries: exact while they are below 2^63.
+
+    ``(a * b)_n = sum_i a_i b_{n-i}`` modulo three primes below 2^32, each by a transform of length
+    2^l (all three primes are 1 modulo 2^27), then put together by the Chinese remainder theorem.
+    The product of the primes exceeds 2^93, so every result below 2^63 in absolute value is exact.
+    What the vault measures of fixed-width windows is such a convolution.
+
+    Reference: Pollard 1971, "The fast Fourier transform in a finite field".
+    """
     count = len(a) + len(b) - 1
     length = 1 << max(count - 1, 0).bit_length()
     if length > LONGEST:
@@ -154,22 +156,7 @@ def _transform() -> Callable[[Words, Words, int], Any]:
     return run  # type: ignore[no-any-return]
 
 
-# --------------------
-# A measured convolution along one attribute, and its least-squares inverse, in O(n log n).
-#
-# ``(M h)_i = sum_j p_{i-j} h_j`` for i = 0, ..., n + T - 2, with T integers p (times 2^-18): every
-# column of M is the whole kernel, so all columns have the same norm, and ``X = M'M`` is the
-# Toeplitz matrix of the autocorrelation x of p. Its inverse is known from its first column g
-# (Gohberg, Semencul 1972, "On the inversion of finite Toeplitz matrices and their continuous
-# analogues"):
-#
-# |   X^-1 = (A A' - B B') / g_0,
-#
-# A and B lower triangular Toeplitz with first columns ``g`` and ``(0, g_{n-1}, ..., g_1)``. The
-# variance of a window that ends at cell e is therefore a running sum: with a and b the sums of the
-# last w entries of these columns, ``sum_{i <= e} (a_i^2 - b_i^2) / g_0``. The column g comes from
-# conjugate gradients with the circulant matrix nearest to X (Chan 1988, "An optimal circulant
-# preconditioner for Toeplitz systems").
+# A measured convolution and its inverse
 
 BITS = 18  # after the point: M h of 2^44 records then fits 62 bits
 LIMB_BITS = 32  # Python integers are convolved in parts of this size
@@ -177,7 +164,22 @@ LIMB_BITS = 32  # Python integers are convolved in parts of this size
 
 @dataclass(frozen=True, eq=False)
 class Convolution(QuerySet):
-    """``sum_j p_{i-j} h_j`` for every i where it is not empty; ``kernel`` is p in steps 2^-18."""
+    """``sum_j p_{i-j} h_j`` for every i where it is not empty; ``kernel`` is p in steps 2^-18.
+
+    ``(M h)_i = sum_j p_{i-j} h_j`` for i = 0, ..., n + T - 2, with T integers p (times 2^-18):
+    every column of M is the whole kernel, so all columns have the same norm, and ``X = M'M`` is the
+    Toeplitz matrix of the autocorrelation x of p. Its inverse is known from its first column g
+    (Gohberg, Semencul 1972, "On the inversion of finite Toeplitz matrices and their continuous
+    analogues"):
+
+        X^-1 = (A A' - B B') / g_0,
+
+    A and B lower triangular Toeplitz with first columns ``g`` and ``(0, g_{n-1}, ..., g_1)``. The
+    variance of a window that ends at cell e is therefore a running sum: with a and b the sums of
+    the last w entries of these columns, ``sum_{i <= e} (a_i^2 - b_i^2) / g_0``. The column g comes
+    from conjugate gradients with the circulant matrix nearest to X (Chan 1988, "An optimal
+    circulant preconditioner for Toeplitz systems").
+    """
 
     kernel: Integers
 

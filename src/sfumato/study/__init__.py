@@ -20,7 +20,7 @@ _HOMES = {
     "MatrixFactorization": "sfumato.study.factorization_norm",
     "Tree": "sfumato.strategy.trees",
     "factorize": "sfumato.study.factorization_norm",
-    "squared_diameter": "sfumato.strategy.sensitivity",
+    "squared_diameter": "sfumato.strategy.moves",
     # Approximate factorization
     "ApproximateFactorization": "sfumato.strategy.biased",
     "bounded_bias": "sfumato.strategy.biased",

@@ -19,7 +19,7 @@ from sfumato.strategy.conjunctions import chebyshev_error as chebyshev_error
 from sfumato.strategy.conjunctions import conjunctions_by_polynomial as conjunctions_by_polynomial
 from sfumato.strategy.conjunctions import gamma_of as gamma_of
 from sfumato.strategy.conjunctions import least_cost as least_cost
-from sfumato.strategy.sensitivity import squared_diameter as squared_diameter
+from sfumato.strategy.moves import squared_diameter as squared_diameter
 from sfumato.strategy.trees import Tree as Tree
 from sfumato.study.error_bounds import gaussian_error as gaussian_error
 from sfumato.study.error_bounds import gaussian_rows_needed as gaussian_rows_needed

@@ -8,7 +8,7 @@ import pytest
 import sfumato as sf
 from sfumato.solve.orbits import orbit_problem
 from sfumato.strategy.base import Strategy
-from sfumato.strategy.combined import combined
+from sfumato.strategy.blockwise import combined
 from sfumato.strategy.factorization import factorization
 from sfumato.strategy.marginals import marginals_optimum
 from sfumato.strategy.pieces import pieces

@@ -16,7 +16,7 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planner import Strategies, choose, smallest_budget
 from sfumato.solve import effort
-from sfumato.strategy.subset_bounds import sum_of_bounds
+from sfumato.strategy.pieces import sum_of_bounds
 from sfumato.study.error_bounds import (
     gaussian_error,
     gaussian_rows_needed,

@@ -10,7 +10,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
-from sfumato.solve.orbits import CLASS_PART, Axis, exchangeable
+from sfumato.solve.orbits import CLASS_SUMS, Axis, exchangeable
 from sfumato.solve.weighted_orbits import (
     WeightedOrbits,
     _folded,
@@ -73,7 +73,7 @@ def test_variances_of_parts_of_a_matrix_need_no_symmetry(queries: QuerySet) -> N
     covariance = rng.normal(size=(queries.size, queries.size, 2))
     dense = queries.dense()
     expected = np.einsum("qi,ijr,qj->qr", dense, covariance, dense)
-    found = orbits.variances(CLASS_PART, covariance)[orbit_of]
+    found = orbits.variances(CLASS_SUMS, covariance)[orbit_of]
     np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
@@ -180,7 +180,7 @@ def test_weights_of_products_multiply() -> None:
     problem = weighted_orbits(Workload(domain, (term,)))
     weights = [rng.random(4), rng.random(6), np.full(2, 0.5)]
     joint = reduce(np.multiply.outer, [weights[0], weights[1], weights[2][:1]])
-    part = (CLASS_PART,) * 3
+    part = (CLASS_SUMS,) * 3
     found = problem.terms[0].gram(part, joint)
     # the table of two cells is one class: its class part sees the mean of the weights
     expected = np.kron(weighted_gram(sets[0], weights[0]), weighted_gram(sets[1], weights[1])) * 0.5

@@ -22,7 +22,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import _by_orbits
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.biased import approximate
-from sfumato.strategy.combined import combined
+from sfumato.strategy.blockwise import combined
 from sfumato.strategy.conjunctions import conjunctions_by_polynomial
 from sfumato.strategy.factorization import factorwise
 from sfumato.strategy.marginals import weighted_marginals

@@ -247,7 +247,7 @@ def test_other_weights_are_another_strategy() -> None:
 def nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the different columns were too many, and so the classes of cells."""
     monkeypatch.setattr(
-        import_module("sfumato.strategy.decision_diagram"),
+        import_module("sfumato.strategy.matrix"),
         "LIMITS",
         replace(LIMITS, column_moves=8),
     )

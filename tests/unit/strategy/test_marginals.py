@@ -13,7 +13,7 @@ from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.solve.lattice import asked_sets, lattice
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.marginals import Marginals, marginals_optimum
-from sfumato.strategy.sensitivity import squared_diameter
+from sfumato.strategy.moves import squared_diameter
 from sfumato.workload.queries import Identity, Total
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload

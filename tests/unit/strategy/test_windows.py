@@ -13,7 +13,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.solve.orbits import orbit_problem
-from sfumato.strategy.subset_bounds import query_set_bound, sum_of_bounds, windows_bound
+from sfumato.strategy.pieces import query_set_bound, sum_of_bounds, windows_bound
 from sfumato.strategy.windows import BITS, Convolution, Sliding, ToeplitzInverse, convolved, windows
 from sfumato.types import Neighbours
 from sfumato.vault.measure import exact_values

@@ -14,7 +14,7 @@ from sfumato.planning.calibrate import privacy_loss
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planner import choose
 from sfumato.strategy.base import Strategy
-from sfumato.strategy.sensitivity import l1_diameter, pair_moves, squared_diameter
+from sfumato.strategy.moves import l1_diameter, pair_moves, squared_diameter
 from sfumato.strategy.trees import Tree
 from sfumato.workload.terms import Product
 from tests.shared.every_mechanism import kept

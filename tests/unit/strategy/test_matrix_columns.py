@@ -11,8 +11,8 @@ import pytest
 import sfumato as sf
 from sfumato.errors import TooLarge
 from sfumato.solve.effort import effort
-from sfumato.strategy import decision_diagram as module
-from sfumato.strategy.decision_diagram import distinct_columns, read
+from sfumato.strategy import matrix as module
+from sfumato.strategy.matrix import distinct_columns, read
 from sfumato.strategy.strategy_limits import LIMITS
 from tests.shared.dense import dense_workload
 

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far each kind of replaced record moves every measured block.
+"""How far a replaced record moves every measured block.
 
 Replacing a record moves the histogram by ``e_i - e_j``, or by ``e_i`` alone where one of the two
-records falls in no cell. The loss is ``max over moves of sum_b s_b |M_b d|^2``: one move for all
-blocks together, where adding up the diameters of the blocks would take a different move for each.
-Two descriptions of all moves at once:
+records falls in no cell: a *move*. The loss is ``max over moves of sum_b s_b |M_b d|^2``: one move
+for all blocks together (``Moves``), where adding up the diameters of the blocks
+(``squared_diameter``, ``l1_diameter``) would take a different move for each. Two descriptions of
+all moves at once:
 
-* small domains: all pairs of cells, from the columns of the blocks;
-* marginals: the columns of a piece A have inner product ``|M_A|^2 prod x_i``, over the attributes
-  of A in which the cells differ, ``x_i = -1 / (n_i - 1)``. So only the set of attributes in which
-  two cells differ matters. Attributes of one size that are asked alike are exchangeable, and of
-  these only the number that differ: their sum over the sets of k is a Krawtchouk-like sum.
+* ``pair_moves``, for small domains: all pairs of cells, from the columns of the blocks;
+* ``set_moves``, for marginals: the columns of a piece A have inner product ``|M_A|^2 prod x_i``,
+  over the attributes of A in which the cells differ, ``x_i = -1 / (n_i - 1)``. So only the set of
+  attributes in which two cells differ matters. Attributes of one size that are asked alike are
+  exchangeable, and of these only the number that differ: their sum over the sets of k is a
+  Krawtchouk-like sum.
 
 Docs: docs/proofs/measuring.md, "Diameters".
 """
@@ -199,27 +201,27 @@ def _orbits(
     return keys, group.reshape(-1)
 
 
-# --------------------
-# How far one replaced record can move a measured block: the diameter of its columns.
-#
-# Replacing a record moves the histogram by ``e_i - e_j``, so what counts is ``max_ij |M_i -
-# M_j|_2^2 = max (G_ii + G_jj - 2 G_ij)`` with ``G = M'M``, not twice the longest column squared.
-# Blocks add up; the maximum of a sum is at most the sum of the maxima. A block that only reads the
-# total does not move at all, if no record can be dropped.
-#
-# Columns that are nearly equal and long would cancel in that difference: coefficients 2^30 and
-# 2^30 + 1 have Gram entries that floats cannot tell apart, and the block would seem to be a public
-# total. Where entries are known, columns are therefore compared after the first one is taken off,
-# in integers; elsewhere the rounding of the Gram matrix is added unless it is proved to have none.
-# 0 is returned for blocks that no move changes, and for no others.
-#
-# Laplace noise asks for the diameter in L1. Coefficients are whole steps of ``2^-bits``, and ``|k|
-# <= k^2`` for whole k: the squared diameter counted in steps is a bound, exact for coefficients 0
-# and 1. Where entries are given, so is the sum of what each row spans, exact for a single row.
+# Diameters of single blocks
 
 
 def squared_diameter(term: Term) -> float:
     """An upper bound on ``max_ij |M_i - M_j|_2^2`` of one block, rounded up; exact for tables.
+
+    Replacing a record moves the histogram by ``e_i - e_j``, so what counts is ``max_ij |M_i -
+    M_j|_2^2 = max (G_ii + G_jj - 2 G_ij)`` with ``G = M'M``, not twice the longest column squared.
+    Blocks add up; the maximum of a sum is at most the sum of the maxima. A block that only reads
+    the total does not move at all, if no record can be dropped.
+
+    Columns that are nearly equal and long would cancel in that difference: coefficients 2^30 and
+    2^30 + 1 have Gram entries that floats cannot tell apart, and the block would seem to be a
+    public total. Where entries are known, columns are therefore compared after the first one is
+    taken off, in integers; elsewhere the rounding of the Gram matrix is added unless it is proved
+    to have none. 0 is returned for blocks that no move changes, and for no others.
+
+    Laplace noise asks for the diameter in L1. Coefficients are whole steps of ``2^-bits``, and
+    ``|k| <= k^2`` for whole k: the squared diameter counted in steps is a bound, exact for
+    coefficients 0 and 1. Where entries are given, so is the sum of what each row spans, exact for a
+    single row.
 
     Args:
         term: A group of queries that is measured.

@@ -10,7 +10,7 @@ from sfumato.errors import TooLarge
 from sfumato.planning import mechanisms
 from sfumato.planning.views import planned_strategy
 from sfumato.strategy.base import Strategy
-from sfumato.strategy.combined import Combined
+from sfumato.strategy.blockwise import Combined
 from sfumato.workload.workload import Workload
 
 DOMAIN = sf.Domain({"a": 6, "b": 3})

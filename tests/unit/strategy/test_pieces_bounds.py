@@ -8,8 +8,7 @@ import pytest
 import sfumato as sf
 from sfumato.solve.nuclear import certified_optimum
 from sfumato.strategy.marginals import marginals_optimum
-from sfumato.strategy.pieces import pieces
-from sfumato.strategy.subset_bounds import pinched_bound, sum_of_bounds
+from sfumato.strategy.pieces import pieces, pinched_bound, sum_of_bounds
 from sfumato.workload.workload import Workload
 
 DOMAIN = sf.Domain({"a": 6, "b": 3, "c": 4})
