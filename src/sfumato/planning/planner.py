@@ -35,7 +35,8 @@ from sfumato.planning.views import Viewed, as_asked
 from sfumato.privacy.budget import Budget, may_lose_a_record
 from sfumato.privacy.cost import gaussian_epsilon
 from sfumato.privacy.gaussian import float_down
-from sfumato.solve.effort import STEPS, Effort, effort
+from sfumato.solve.effort import Effort, effort
+from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.strategy.base import Strategy, check_measured, check_rank, check_unbiased
 from sfumato.strategy.biased import approximate
 from sfumato.strategy.pieces import sum_of_bounds
@@ -73,7 +74,7 @@ class Strategies:
     until: float = inf
     folder: Path | None = None
     records: int | None = None
-    steps: float = STEPS
+    steps: float = SOLVE_LIMITS.search_multiplications
     _made: dict[str, Strategy | PlanError] = field(default_factory=dict, repr=False)
     _replaced: dict[tuple[str, bool], Strategy] = field(default_factory=dict, repr=False)
     _late: set[str] = field(default_factory=set, repr=False)

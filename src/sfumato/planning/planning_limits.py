@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.solve.effort import STEPS
+from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 
 __all__ = ["LIMITS", "PlanningLimits"]
 
@@ -51,7 +51,7 @@ class PlanningLimits:
     """Queries that are tried as one matrix where structure is far from its bound."""
     far_ratio: float = 1.03
     """Times the lower bound: from here structure is far from it."""
-    joint_steps: float = STEPS / 10
+    joint_steps: float = SOLVE_LIMITS.search_multiplications / 10
     """Multiplications of such an attempt."""
 
     # calibrate: the grid of noise

@@ -36,7 +36,8 @@ from sfumato.refine.project import checked_constraints
 from sfumato.run.run_limits import LIMITS
 from sfumato.run.runnable import Stored, WorkloadRun
 from sfumato.run.spine import Access, run, stored_answer
-from sfumato.solve.effort import STEPS, cache_folder, deadline
+from sfumato.solve.effort import cache_folder, deadline
+from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Neighbours, Noise, Objective, Progress
 from sfumato.workload.constraints import Constraints
@@ -916,7 +917,7 @@ def plan(
     # Where the number of records is private anyway, nothing is different.
     may_drop_records &= total_is_public(neighbours, workload.domain, unit, False)
     folder = cache_folder() if cache else None
-    effort = STEPS if steps is None else _positive(steps, "steps")
+    effort = SOLVE_LIMITS.search_multiplications if steps is None else _positive(steps, "steps")
     most_records = _allowed(allow_bias, records)
     # Planned for what is asked, not for how it was written.
     built = Strategies(workload.normal.workload, objective, until, folder, most_records, effort)

@@ -6,8 +6,8 @@ the ground by ``k_i >= 0``. Its matrix
 
     (K u)_i = k_i u_i + b_i (u_i - u_{i+1}) + b_{i-1} (u_i - u_{i-1})
 
-is the inverse Gram matrix of prefixes and ranges (``ordered.py``). With masses v > 0 and a shift
-s, ``G = (K + s diag(v))^-1`` is known by what a node sees to its left and right:
+is the inverse Gram matrix of prefixes and ranges (``strategy/ordered.py``). With masses v > 0 and a
+shift s, ``G = (K + s diag(v))^-1`` is known by what a node sees to its left and right:
 
     E_i  = k_i + s v_i + b_{i-1} E_{i-1} / (b_{i-1} + E_{i-1}),         (from the left; F_i alike)
     G_ii = 1 / (E_i + b_i F_{i+1} / (b_i + F_{i+1})),
@@ -24,6 +24,9 @@ the GTH algorithm"). Since G has the Markov property ``G_it G_tj = G_ij G_tt`` f
 
 Sweeps run over the poles of a rational function in lanes, and over blocks of nodes: one direction
 is remembered at the block ends only and repeated inside a block, so that memory stays O(nodes).
+
+``diagonals``, ``potentials`` and ``covariances`` are in floats; ``applied`` is to 100 bits, for
+what the vault measures.
 """
 
 from __future__ import annotations
@@ -36,7 +39,6 @@ from sfumato.solve.tridiagonal import LANES, PartialFractions, Root
 from sfumato.types import Array, Integers
 
 __all__ = [
-    "MOST_POLES",
     "RELATIVE",
     "Chain",
     "applied",
@@ -121,22 +123,8 @@ def _in_lanes(shifts: Array, *coefficients: Array) -> tuple[Array, ...]:
     return (filled, *(np.concatenate([c, np.zeros(missing)]) for c in coefficients))
 
 
-# --------------------
-# ``sum_j c_j d (K + s_j v)^-1 h`` of a non-negative h to 100 bits: what the vault measures.
-#
-# The recurrences of ``chain.py`` in double-double arithmetic (a number is the unevaluated sum of
-# two floats; Dekker 1971). All operands are positive, so no digit is ever cancelled, and every
-# operation has a relative error below ``16 u^2 = 2^-102`` with u = 2^-53 (Joldes, Muller, Popescu
-# 2017, "Tight and rigorous error bounds for basic building blocks of double-word arithmetic": sum
-# of same-signed numbers 3 u^2, product 7 u^2, quotient 15 u^2 + 56 u^3). The result has a relative
-# error below ``RELATIVE (nodes + 8)`` in every entry: docs/proofs/rational-root.md.
-#
-# ``TINY`` is added to every entry of h. It moves the results of all tables by the same amount, far
-# below the grid, and keeps every intermediate number away from underflow.
-#
-# Privacy: exact counts pass through here; only the vault calls it.
+# The root applied to counts, to 100 bits
 
-MOST_POLES = 128
 RELATIVE = 2.0**-97  # 32 * 2^-102 per node
 
 
@@ -147,6 +135,18 @@ def applied(
 
     ``counts`` are whole numbers from 0 to 2^53. All given floats are taken as the exact numbers
     they are.
+
+    The recurrences of the module in double-double arithmetic (a number is the unevaluated sum of
+    two floats; Dekker 1971). All operands are positive, so no digit is ever cancelled, and every
+    operation has a relative error below ``16 u^2 = 2^-102`` with u = 2^-53 (Joldes, Muller, Popescu
+    2017, "Tight and rigorous error bounds for basic building blocks of double-word arithmetic": sum
+    of same-signed numbers 3 u^2, product 7 u^2, quotient 15 u^2 + 56 u^3). The result has a
+    relative error below ``RELATIVE (nodes + 8)`` in every entry: docs/proofs/rational-root.md.
+
+    ``TINY`` is added to every entry of h. It moves the results of all tables by the same amount,
+    far below the grid, and keeps every intermediate number away from underflow.
+
+    Privacy: exact counts pass through here; only the vault calls it.
     """
     from sfumato.solve.kernels import sweep
 

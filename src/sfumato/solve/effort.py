@@ -34,12 +34,12 @@ from zipfile import ZipFile
 
 import numpy as np
 
+from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array
 
 __all__ = [
     "ADDED_UP",
     "EIGEN",
-    "STEPS",
     "STEPS_PER_SECOND",
     "Effort",
     "Searched",
@@ -57,24 +57,20 @@ __all__ = [
 FOLDER = "SFUMATO_CACHE"  # the environment variable: a folder, or "off"
 FORMAT = 2  # of the files: searches of another one are not found
 STEPS_PER_SECOND = 2.5e10  # multiplications that one core makes in large products of matrices
-STEPS = 100 * STEPS_PER_SECOND  # multiplications of one mechanism, after which it keeps its best
 EIGEN = 8  # multiplications of an eigenvalue problem of size n, in n^3
 ADDED_UP = 32.0  # multiplications in the time of one number that is read and added up
 OVERHEAD = 2.0**17  # multiplications that any step costs besides
-WORTH = 2.0**30  # multiplications: a search that took fewer is not written down
-LARGEST_FOLDER = 2**29  # bytes of remembered searches that are kept
-EXTREME = 1e60  # remembered weights lie between its inverse and it
 SEARCH = re.compile(r"[a-z][1-9][0-9]{0,8}")  # the names of searches
 
 
 class Searched(NamedTuple):
     """A finished search: its weights, those of its lower bound, and its numbers.
 
-    ``asked`` identifies the search; ``numbers`` are whatever the solver needs besides the weights,
+    ``digest`` identifies the search; ``numbers`` are whatever the solver needs besides the weights,
     the multiplications it made last.
     """
 
-    asked: bytes
+    digest: bytes
     best: Array
     bound: Array
     numbers: Array
@@ -113,13 +109,13 @@ class Effort:
         self.searches += 1
         return self.searches
 
-    def recall(self, search: int, asked: bytes, size: int) -> Searched | None:
+    def recall(self, search: int, digest: bytes, size: int) -> Searched | None:
         """The stored result of this very search, to be proved anew; None if there is none."""
         parts = [self.remembered.get(f"{letter}{search}") for letter in "abvn"]
         if any(p is None or p.ndim != 1 for p in parts):
             return None
         key, bound, best, numbers = (np.asarray(p) for p in parts)
-        if key.dtype != np.uint8 or key.tobytes() != asked:
+        if key.dtype != np.uint8 or key.tobytes() != digest:
             return None
         if numbers.dtype != np.float64 or not bool(np.isfinite(numbers).all()):
             return None
@@ -127,16 +123,21 @@ class Effort:
             if weights.shape != (size,) or weights.dtype != np.float64:
                 return None
             # Far from the ends of the range of floats: no solver ends there, and all would fail.
-            if not bool(((weights > 1 / EXTREME) & (weights < EXTREME)).all()):
+            if not bool(
+                (
+                    (weights > 1 / LIMITS.stored_weight_maximum)
+                    & (weights < LIMITS.stored_weight_maximum)
+                ).all()
+            ):
                 return None
-        return Searched(asked, best, bound, numbers)
+        return Searched(digest, best, bound, numbers)
 
     def keep(self, search: int, result: Searched) -> None:
         """Remember a search that came to its own end, if it was long."""
-        if self.is_late or result.numbers[-1] < WORTH:
+        if self.is_late or result.numbers[-1] < LIMITS.stored_search_minimum:
             return
         self.results |= {
-            f"a{search}": np.frombuffer(result.asked, dtype=np.uint8),
+            f"a{search}": np.frombuffer(result.digest, dtype=np.uint8),
             f"b{search}": result.bound,
             f"v{search}": result.best,
             f"n{search}": result.numbers,
@@ -153,15 +154,15 @@ def current() -> Effort:
 
 def spend(multiplications: float) -> None:
     """Count what a step has computed."""
-    known = _EFFORT.get()
-    if known is not None:
-        known.spent += multiplications + OVERHEAD
+    running = _EFFORT.get()
+    if running is not None:
+        running.spent += multiplications + OVERHEAD
 
 
 def must_stop() -> bool:
     """Whether a search should return what it has."""
-    known = _EFFORT.get()
-    return known is not None and known.must_stop()
+    running = _EFFORT.get()
+    return running is not None and running.must_stop()
 
 
 def stop_in_time(_: Array) -> None:
@@ -176,7 +177,7 @@ def effort(
     until: float = inf,
     folder: Path | None = None,
     watch: Callable[[str], None] | None = None,
-    steps: float = STEPS,
+    steps: float = LIMITS.search_multiplications,
 ) -> Iterator[Effort]:
     """Let searches stop after so many steps, or at ``until``, and recall what ``key`` kept."""
     file = None if folder is None else folder / f"{_of_these_versions(f'{key}|{steps}')}.npz"
@@ -197,13 +198,13 @@ def effort(
 @contextmanager
 def portion(steps: float) -> Iterator[None]:
     """Let the searches inside make at most so many multiplications of those that are left."""
-    known = _EFFORT.get() or Effort()
-    before = known.steps
-    known.steps = min(before, known.spent + steps)
+    running = _EFFORT.get() or Effort()
+    before = running.steps
+    running.steps = min(before, running.spent + steps)
     try:
         yield
     finally:
-        known.steps = before
+        running.steps = before
 
 
 def deadline(seconds: float | None) -> float:
@@ -227,9 +228,11 @@ def _versions() -> str:
 
 def cache_folder() -> Path | None:
     """Where plans are remembered: ``SFUMATO_CACHE``, else the user's cache folder; None if off."""
-    told = os.environ.get(FOLDER)
-    if told is not None:
-        return None if told.strip().lower() in ("", "off", "0", "no") else Path(told) / "plans"
+    setting = os.environ.get(FOLDER)
+    if setting is not None:
+        return (
+            None if setting.strip().lower() in ("", "off", "0", "no") else Path(setting) / "plans"
+        )
     base = os.environ.get("XDG_CACHE_HOME")
     with suppress(RuntimeError):  # no home folder
         return (Path(base) if base else Path.home() / ".cache") / "sfumato" / "plans"
@@ -240,11 +243,11 @@ def _read(file: Path) -> dict[str, Array]:
     """The arrays of a file, if it is one of ours; whatever is wrong with it, nothing."""
     try:
         with ZipFile(file) as packed:
-            if sum(part.file_size for part in packed.infolist()) > LARGEST_FOLDER:
+            if sum(part.file_size for part in packed.infolist()) > LIMITS.stored_search_bytes:
                 return {}
         with np.load(file, allow_pickle=False) as stored:
-            known = [name for name in stored.files if SEARCH.fullmatch(name)]
-            return {name: stored[name] for name in known}
+            names = [name for name in stored.files if SEARCH.fullmatch(name)]
+            return {name: stored[name] for name in names}
     except Exception:  # a foreign file may break anything on the way
         return {}
 
@@ -259,9 +262,9 @@ def _write(file: Path, arrays: dict[str, Array]) -> None:
             Path(part.name).unlink(missing_ok=True)
             raise
     Path(part.name).replace(file)
-    kept = sorted(file.parent.glob("*.npz"), key=lambda f: f.stat().st_mtime, reverse=True)
+    newest_first = sorted(file.parent.glob("*.npz"), key=lambda f: f.stat().st_mtime, reverse=True)
     total = 0
-    for old in kept:
+    for old in newest_first:
         total += old.stat().st_size
-        if total > LARGEST_FOLDER and old != file:
+        if total > LIMITS.stored_search_bytes and old != file:
             old.unlink(missing_ok=True)

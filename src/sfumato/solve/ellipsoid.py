@@ -41,24 +41,13 @@ from math import exp, inf, isfinite, log, sqrt
 
 import numpy as np
 
+from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array, SearchProgress
 
 __all__ = [
     "Ellipsoid",
     "nearest_ellipsoid",
 ]
-
-
-POWER = 10.0  # p of the mean that stands for the maximum; the weights w make it exact in the end
-ROUNDS = 200
-INNER = 20  # steps of L-BFGS between two updates of the weights
-CORRECTIONS = 20
-SPREAD = 1e-14  # eigenvalues of C below this share of the greatest are raised to it
-LEAST_WEIGHT = 1e-9  # of a column, so that it can come back
-SOLVED = 1e-14  # relative accuracy of the secular equation
-NEWTON_STEPS = 100
-LOGIT = 20.0  # the greatest logit of the distance over the greatest distance
-FAR = 1e3
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +88,19 @@ def nearest_ellipsoid(
     if tau is not None and not is_centred and search.needs_nothing(tau):
         return search.nothing()
     place = search.start()
-    options = {"maxiter": INNER, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0}
+    options = {
+        "maxiter": LIMITS.ellipsoid_steps,
+        "maxcor": LIMITS.lbfgs_corrections,
+        "ftol": 0.0,
+        "gtol": 0.0,
+    }
     try:
-        for _ in range(ROUNDS):
+        for _ in range(LIMITS.ellipsoid_rounds):
             place = minimize(search.smoothed, place, jac=True, method="L-BFGS-B", options=options).x
             search.reweigh(place)
     except _Reached:
         pass
-    return search.found()
+    return search.result()
 
 
 class _Reached(Exception):
@@ -167,7 +161,9 @@ class _Search:
         """The optimum for equal weights at distance 0."""
         around = self.columns - self.first_centre[:, None]
         values, vectors = np.linalg.eigh(around @ around.T)
-        root = vectors * np.maximum(values, values[-1] * SPREAD) ** 0.25
+        root = (
+            vectors * np.maximum(values, values[-1] * LIMITS.ellipsoid_eigenvalue_minimum) ** 0.25
+        )
         centre = self.first_centre if self.is_centred else np.zeros(0)
         step = np.zeros(0 if self.tau is None else 1)
         return np.concatenate([(root / np.sqrt((root**2).sum())).reshape(-1), centre, step])
@@ -179,9 +175,11 @@ class _Search:
         distance = self.distance
         if self.tau is not None:  # a step of the logit, at a pace that suits its curvature
             logit = log(distance / (self.farthest - distance)) + self.pace * float(place[-1])
-            distance = self.farthest / (1 + exp(-min(max(logit, -LOGIT), LOGIT)))
+            distance = self.farthest / (
+                1 + exp(-min(max(logit, -LIMITS.ellipsoid_logit), LIMITS.ellipsoid_logit))
+            )
         values, vectors = np.linalg.eigh(root @ root.T)
-        values = np.maximum(values, values[-1] * SPREAD)
+        values = np.maximum(values, values[-1] * LIMITS.ellipsoid_eigenvalue_minimum)
         seen = vectors.T @ (self.columns - centre[:, None])
         p = _secular(values, seen, distance)
         return _Point(root, centre, distance, values, vectors, seen, p, values @ p**2)
@@ -212,14 +210,14 @@ class _Search:
         """The centre alone is near enough to every column: only a smaller distance can help."""
         gradient = np.zeros_like(place)
         if self.tau is None:
-            return -FAR, gradient
+            return -LIMITS.collapsed_value, gradient
         gradient[-1] = 2 * (1 - at.distance / self.farthest) * self.pace
         return 2 * log(at.distance), gradient
 
     def _shares(self, at: _Point, top: float) -> tuple[Array, float]:
-        powers = self.weights * (at.stretch / top) ** POWER
+        powers = self.weights * (at.stretch / top) ** LIMITS.ellipsoid_power
         total = float(powers.sum())
-        return powers / total, top * total ** (1 / POWER)
+        return powers / total, top * total ** (1 / LIMITS.ellipsoid_power)
 
     def _propose(self, at: _Point, top: float) -> None:
         upper = at.trace * top
@@ -236,7 +234,7 @@ class _Search:
             self._propose(at, top)
             share, _ = self._shares(at, top)
             self._prove(at, share)
-            self.weights = np.maximum(share, LEAST_WEIGHT / len(share))
+            self.weights = np.maximum(share, LIMITS.ellipsoid_weight_minimum / len(share))
             self.weights /= self.weights.sum()
         if self.tau is not None:
             self.distance = at.distance
@@ -284,7 +282,7 @@ class _Search:
             self.steps,
         )
 
-    def found(self) -> Ellipsoid:
+    def result(self) -> Ellipsoid:
         at = self.best
         if at is None:
             return self.nothing()
@@ -305,14 +303,14 @@ def _secular(values: Array, seen: Array, distance: float) -> Array:
     if not far.any():
         return p
     squares, s = squares[:, far], np.zeros(int(far.sum()))
-    for _ in range(NEWTON_STEPS):
+    for _ in range(LIMITS.secular_steps):
         shrunk = 1 / (1 + values[:, None] * s)  # l / (c + l) with s = 1 / l
         weights = squares * shrunk**2
         left = weights.sum(axis=0)  # |f_j - x_j|^2
         slope = (weights * shrunk * values[:, None]).sum(axis=0) * left**-1.5
         step = (1 / distance - left**-0.5) / slope
         s = s + step
-        if float(np.abs(step / s).max()) <= SOLVED:
+        if float(np.abs(step / s).max()) <= LIMITS.secular_accuracy:
             break
     p[:, far] = seen[:, far] * s / (1 + values[:, None] * s)
     return p

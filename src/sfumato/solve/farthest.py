@@ -12,15 +12,12 @@ from math import sqrt
 
 import numpy as np
 
+from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array
 
 __all__ = [
     "farthest_pair",
 ]
-
-
-AT_ONCE = 2**24
-MOST_PRODUCTS = 2**34  # multiplications spent on pairs
 
 
 def farthest_pair(columns: Array) -> float:
@@ -37,15 +34,15 @@ def farthest_pair(columns: Array) -> float:
     best = sqrt(float(_squares(moved - start).max()))
     rest = moved[:, away >= best - radius]
     n = rest.shape[1]
-    if n * n * len(rest) > MOST_PRODUCTS:
+    if n * n * len(rest) > LIMITS.pair_multiplications:
         return 4 * radius**2
-    own, found = _squares(rest), best**2
-    step = max(1, AT_ONCE // n)
+    own, farthest = _squares(rest), best**2
+    step = max(1, LIMITS.numbers_at_once // n)
     for first in range(0, n, step):
         some = slice(first, first + step)
         between = own[some, None] + own[None, :] - 2 * rest[:, some].T @ rest
-        found = max(found, float(between.max()))
-    return found
+        farthest = max(farthest, float(between.max()))
+    return farthest
 
 
 def _squares(columns: Array) -> Array:

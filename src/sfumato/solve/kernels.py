@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled sweeps of ``chain.py``; imported when first used, for they need numba."""
+"""The compiled sweeps of ``chain.py``; imported when first used, for they need numba.
+
+``diagonal_sweep``, ``potential_sweep`` and ``entry_sweep`` are in floats, ``sweep`` in
+double-double arithmetic: a number is the unevaluated sum of two floats, whose operations are below
+it.
+"""
 
 from __future__ import annotations
 
@@ -153,10 +158,7 @@ def entry_sweep(b, k, v, s, a, c, first, last, out):  # type: ignore[no-untyped-
         out[p] += both * (a + c * (ends + between))
 
 
-# --------------------
-# The compiled sweep of ``chain.py``; imported when first used, for it needs numba.
-#
-# Operations are compiled as written, without contraction or reordering: the proof counts on them.
+# Sweeps in double-double arithmetic
 
 TINY = 2.0**-120  # added to every count: no number on the way underflows
 
@@ -239,7 +241,10 @@ def forward(b, k, v, s, h, first, after, state, q, y):  # type: ignore[no-untype
 
 @compiled  # type: ignore[untyped-decorator,unused-ignore]
 def sweep(b, k, v, shifts, weights, d, h, high, low):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """``d sum_j weights_j (K + shifts_j v)^-1 (h + TINY)``, added to ``high + low`` and scaled."""
+    """``d sum_j weights_j (K + shifts_j v)^-1 (h + TINY)``, added to ``high + low`` and scaled.
+
+    Operations are compiled as written, without contraction or reordering: the proof counts on them.
+    """
     n = len(k)
     blocks = (n + BLOCK - 1) // BLOCK
     seen = np.zeros((blocks, 4, LANES))

@@ -16,6 +16,7 @@ from itertools import combinations
 import numpy as np
 
 from sfumato.errors import TooLarge
+from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array, Integers
 from sfumato.workload.workload import Workload
 
@@ -26,8 +27,6 @@ __all__ = [
 ]
 
 
-MOST_SETS = 2**18
-MOST_PAIRS = 2**24
 CODED = 2**62  # codes of sets stay below
 
 
@@ -35,13 +34,13 @@ CODED = 2**62  # codes of sets stay below
 class Lattice:
     """Asked sets and their subsets (the pieces), by size of the set.
 
-    ``asked[k]`` numbers the terms with k attributes and lists these; ``levels[j]`` lists the
-    attributes of the pieces of size j, one row each. Pieces are numbered level by level. Pair i
-    says that piece ``piece[i]`` lies within term ``term[i]``.
+    ``by_size`` numbers the terms of each number of attributes and lists these; ``levels[j]``
+    lists the attributes of the pieces of size j, one row each. Pieces are numbered level by level.
+    Pair i says that piece ``piece[i]`` lies within term ``term[i]``.
     """
 
     terms: int
-    asked: tuple[tuple[Integers, Integers], ...]
+    by_size: tuple[tuple[Integers, Integers], ...]
     levels: tuple[Integers, ...]
     piece: Integers
     term: Integers
@@ -58,14 +57,14 @@ class Lattice:
     def of_terms(self, values: Array) -> Array:
         """``prod_{i in B} values[i]`` of every term B."""
         out = np.ones(self.terms)
-        for numbers, rows in self.asked:
+        for numbers, rows in self.by_size:
             out[numbers] = values[rows].prod(axis=1)
         return out
 
     def of_pairs(self, inside: Sequence[Array], outside: Sequence[Array]) -> Array:
         """``prod_{i in A} inside_i prod_{i in B - A} outside_i`` of every pair, A within B.
 
-        The arrays belong to the entries of ``asked``: a row per term, a column per attribute.
+        The arrays belong to the entries of ``by_size``: a row per term, a column per attribute.
         """
         out = []
         for j in range(len(self.levels)):
@@ -118,11 +117,11 @@ def asked_sets(workload: Workload) -> list[tuple[int, ...]] | None:
     place = {name: i for i, name in enumerate(workload.domain.names)}
     sets: list[tuple[int, ...]] = []
     for term in workload.terms:
-        asked = term.as_product()
-        if asked is None:
+        product = term.as_product()
+        if product is None:
             return None
         members = []
-        for name, queries in asked.factors:
+        for name, queries in product.factors:
             if queries.is_identity:
                 if queries.size > 1:
                     members.append(place[name])
@@ -136,38 +135,40 @@ def lattice(sets: Sequence[tuple[int, ...]]) -> Lattice:
     """All subsets of the given sets of numbers, and which lies in which."""
     lengths = np.array([len(s) for s in sets])
     pairs = int((2.0**lengths).sum())
-    if pairs > MOST_PAIRS:
+    if pairs > LIMITS.lattice_pairs:
         raise TooLarge(
-            f"the asked tables have {pairs:,} subsets of attributes, the most are {MOST_PAIRS:,}; "
+            f"the asked tables have {pairs:,} subsets of attributes, the most are "
+            f"{LIMITS.lattice_pairs:,}; "
             "ask for tables of fewer attributes"
         )
-    asked = []
+    by_size = []
     for k in np.unique(lengths):
         numbers = np.flatnonzero(lengths == k)
         rows = np.array([sets[i] for i in numbers.tolist()], dtype=np.int64)
-        asked.append((numbers, rows.reshape(len(numbers), int(k))))
+        by_size.append((numbers, rows.reshape(len(numbers), int(k))))
     levels, piece, term = [], [], []
     count = 0
     for j in range(int(lengths.max()) + 1):
-        rows, above = _subsets(asked, j)
+        rows, above = _subsets(by_size, j)
         first, number = _distinct(rows)
         levels.append(rows[first])
         piece.append(number + count)
         term.append(above)
         count += len(first)
-    if count > MOST_SETS:
+    if count > LIMITS.lattice_sets:
         raise TooLarge(
-            f"{count:,} pieces would be measured, the most are {MOST_SETS:,}; ask for fewer tables"
+            f"{count:,} pieces would be measured, the most are {LIMITS.lattice_sets:,}; ask for "
+            "fewer tables"
         )
     return Lattice(
-        len(sets), tuple(asked), tuple(levels), np.concatenate(piece), np.concatenate(term)
+        len(sets), tuple(by_size), tuple(levels), np.concatenate(piece), np.concatenate(term)
     )
 
 
-def _subsets(asked: Sequence[tuple[Integers, Integers]], j: int) -> tuple[Integers, Integers]:
+def _subsets(by_size: Sequence[tuple[Integers, Integers]], j: int) -> tuple[Integers, Integers]:
     """All subsets of size j of the asked sets, and the terms that they come from."""
     rows, above = [], []
-    for numbers, sets in asked:
+    for numbers, sets in by_size:
         k = sets.shape[1]
         if k >= j:
             chosen = np.array(list(combinations(range(k), j)), dtype=np.int64)

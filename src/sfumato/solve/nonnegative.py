@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nearest table that could be a count: no negative cell, the right total.
+"""Least squares over numbers of 0 or more: a projection, and an active set.
 
-Euclidean projection onto the scaled simplex ``{x >= 0, sum x = total}``: subtract one threshold
-from every cell and cut at zero (Held, Wolfe, Crowder 1974, "Validation of subgradient
+``project_to_simplex`` is the nearest table that could be a count: no negative cell, the right
+total. Euclidean projection onto the scaled simplex ``{x >= 0, sum x = total}``: subtract one
+threshold from every cell and cut at zero (Held, Wolfe, Crowder 1974, "Validation of subgradient
 optimization"; Duchi, Shalev-Shwartz, Singer, Chandra 2008, "Efficient projections onto the l1-ball
 for learning in high dimensions").
+
+``nonnegative_least_squares`` finds weights of 0 or more on a few columns: the inner step of an
+active set.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfumato.errors import PlanError
+from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers
 
 __all__ = [
@@ -37,42 +42,37 @@ def project_to_simplex(table: Numbers, total: float) -> Array:
     falling = np.sort(cells, axis=None)[::-1]
     thresholds = (np.cumsum(falling) - total) / np.arange(1, cells.size + 1)
     # The condition holds for an initial run; total = 0 may leave none of it.
-    kept = np.flatnonzero(falling > thresholds)
-    threshold = thresholds[kept[-1] if kept.size else 0]
+    above = np.flatnonzero(falling > thresholds)
+    threshold = thresholds[above[-1] if above.size else 0]
     projected = np.maximum(cells - threshold, 0.0)
     # Rounding only: the sum is within a few ulps of the total.
     mass = projected.sum()
     return np.asarray(projected * (total / mass) if mass > 0 else projected, dtype=np.float64)
 
 
-# --------------------
-# Least squares with weights of 0 or more on a few columns: the inner step of an active set.
-#
-# |   minimise 1/2 u'Gu - c'u   over u >= 0   (and 1'u = total)
-#
-# by steps to the least squares of the columns in use, cut where a weight would fall below zero
-# (Lawson, Hanson 1974, "Solving least squares problems", chapter 23). Three departures: columns
-# may enter and leave many at a time while the value falls; the matrix carries a ridge around the
-# present point (a proximal step: Rockafellar 1976, "Monotone operators and the proximal point
-# algorithm"), so dependent columns do no harm and the solution is that of the problem without it;
-# and its inverse is updated, not computed again, when columns come and go. Slopes are always those
-# of the matrix itself, so an inverse that has lost digits costs steps, not accuracy.
-
-RIDGE = 1e-12  # of the greatest diagonal entry
-ROUNDS = 20_000
-WORK = 2e8  # multiplications for inverses computed again when no step seems to help
-PARTS = (1.0, 0.5, 0.25, 0.125)
+# Non-negative least squares
 
 
 def nonnegative_least_squares(
     gram: Array, target: Array, start: Array, total: float | None, tolerance: float
 ) -> Array:
-    """The weights, from a feasible start; slopes are within ``tolerance`` of the best."""
+    """The weights, from a feasible start; slopes are within ``tolerance`` of the best.
+
+        minimise 1/2 u'Gu - c'u   over u >= 0   (and 1'u = total)
+
+    by steps to the least squares of the columns in use, cut where a weight would fall below zero
+    (Lawson, Hanson 1974, "Solving least squares problems", chapter 23). Three departures: columns
+    may enter and leave many at a time while the value falls; the matrix carries a ridge around the
+    present point (a proximal step: Rockafellar 1976, "Monotone operators and the proximal point
+    algorithm"), so dependent columns do no harm and the solution is that of the problem without it;
+    and its inverse is updated, not computed again, when columns come and go. Slopes are always
+    those of the matrix itself, so an inverse that has lost digits costs steps, not accuracy.
+    """
     u = start.copy()
     inverse = _Inverse.of(gram, np.flatnonzero(u > 0))
     best, rest, many, is_full = np.inf, np.inf, max(1, len(u) // 8), True
-    tries = min(50, 2 + int(WORK / max(1, len(u)) ** 3))
-    for _ in range(ROUNDS):
+    tries = min(50, 2 + int(LIMITS.least_squares_multiplications / max(1, len(u)) ** 3))
+    for _ in range(LIMITS.least_squares_rounds):
         slope = gram @ u - target
         if is_full:  # only then may others come in
             low, off = _entering(slope, u, inverse, total, tolerance)
@@ -93,7 +93,7 @@ def nonnegative_least_squares(
         u = np.zeros(len(u))
         u[inverse.at] = weights
         if not is_full:
-            inverse = inverse.kept(weights > 0)
+            inverse = inverse.restricted(weights > 0)
     return u
 
 
@@ -120,7 +120,7 @@ class _Inverse:
 
     @classmethod
     def of(cls, gram: Array, at: Integers) -> _Inverse:
-        ridge = RIDGE * max(float(gram.diagonal().max(initial=0.0)), 1e-300)
+        ridge = LIMITS.least_squares_ridge * max(float(gram.diagonal().max(initial=0.0)), 1e-300)
         return cls(at, _ridged(gram[np.ix_(at, at)], ridge), ridge)
 
     def joined(self, gram: Array, new: Integers) -> _Inverse:
@@ -142,7 +142,7 @@ class _Inverse:
         out[old:, old:] = inner
         return _Inverse(at, out, self.ridge)
 
-    def kept(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> _Inverse:
+    def restricted(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> _Inverse:
         """Fewer columns, by the Schur complement of those that stay."""
         stay, leave = np.flatnonzero(mask), np.flatnonzero(~mask)
         side = self.matrix[np.ix_(stay, leave)]
@@ -155,9 +155,9 @@ class _Inverse:
 def _ridged(matrix: Array, ridge: float) -> Array:
     """The inverse with a ridge, one that is larger where rounding has made it indefinite."""
     while True:
-        found = _inverted(matrix + ridge * np.eye(len(matrix)))
-        if found is not None:
-            return found
+        inverse = _inverted(matrix + ridge * np.eye(len(matrix)))
+        if inverse is not None:
+            return inverse
         ridge *= 100
 
 
@@ -197,7 +197,11 @@ def _step(
     cut = np.maximum(here + reach * move, 0.0)
     cut[falling & (here <= -reach * move * (1 + 1e-12))] = 0.0
     # The bent path drops many at once where that is better than to stop at the first.
-    bent = [_scaled(np.maximum(here + part * move, 0.0), total) for part in PARTS if part > reach]
+    bent = [
+        _scaled(np.maximum(here + part * move, 0.0), total)
+        for part in LIMITS.least_squares_parts
+        if part > reach
+    ]
     matrix, aims = gram[np.ix_(at, at)], target[at]
 
     def value(v: Array) -> float:

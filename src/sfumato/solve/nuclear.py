@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exact optimum of factorization, with a lower bound that proves it.
 
-Over all factorizations ``F = R M`` the least root mean square error at unit noise is gamma(F),
+``certified_optimum`` is for the mean error. Over all factorizations ``F = R M`` the least root mean
+square error at unit noise is gamma(F),
 
     k gamma^2 = min tr(V X^-1)  over X = M'M with X_jj <= 1,      V = F' W F.
 
@@ -21,10 +22,14 @@ Every step gives a valid bound and a feasible X (scaled to diagonal at most 1), 
 certified whatever the optimiser does. v = 1 is the singular value bound of Li and Miklau 2013. The
 search ends early when the steps of the plan are used up, and is not made twice (``effort.py``).
 
+``certified_largest`` is the same for the largest error, with weights on queries as well as cells.
+``best_root`` solves either for an explicit matrix, of whose cells only those that bind are held.
+
 References: Li, Miklau, Hay, McGregor, Rastogi 2015, "The matrix mechanism: optimizing linear
 counting queries under differential privacy"; Edmonds, Nikolov, Ullman 2020, "The power of
-factorization mechanisms"; Liu, Nocedal 1989 for L-BFGS; Walker,
-Ni 2011 for Anderson mixing.
+factorization mechanisms in local and central differential privacy"; Liu, Nocedal 1989, "On the
+limited memory BFGS method for large scale optimization"; Walker, Ni 2011, "Anderson acceleration
+for fixed-point iterations".
 """
 
 from __future__ import annotations
@@ -40,10 +45,11 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import EIGEN, Searched, current, must_stop, spend
+from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers, SearchProgress
 
 __all__ = [
-    "LARGEST_SIDE",
+    "EIGEN_ROUNDING",
     "Certified",
     "CertifiedLargest",
     "Root",
@@ -54,15 +60,7 @@ __all__ = [
 ]
 
 
-STARTS = 4
-CORRECTIONS = 20  # pairs that L-BFGS remembers
-MEMORY = 8  # steps that Anderson mixing remembers
-MIXED_STEPS = 60
-RELAXATION = 1.5
-LONGEST = 4.0  # the longest step of log v that mixing may take
-LEAST = 1e-14  # added to z^2, so that no cell is lost for good
 NUMBERS = 5  # of a stored search: scale, upper, lower, steps, multiplications
-SAME = 1e-9  # relative: a bound that is computed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +105,9 @@ def certified_optimum(
     first = np.ones(cells) if start is None else start
     plan = current()
     number = plan.next_search()
-    asked = _asked(search, first, all_bind)
+    digest = _search_digest(search, first, all_bind)
     before = plan.spent
-    stored = _proved(search, plan.recall(number, asked, cells))
+    stored = _proved(search, plan.recall(number, digest, cells))
     plan.spent = before
     if stored is not None:
         plan.spent += float(stored.numbers[-1])  # as much as the search that it stands for
@@ -118,15 +116,17 @@ def certified_optimum(
     with suppress(_Reached):
         if all_bind:
             _mix(search, np.log(first))
-        for _ in range(STARTS):  # a line search that fails for rounding is started afresh
+        for _ in range(
+            LIMITS.climb_starts
+        ):  # a line search that fails for rounding is started afresh
             search.climb(np.sqrt(copies * (first if search.v is None else search.v)))
     best = search.best()
     numbers = np.array([best.scale, best.upper, best.lower, best.steps, plan.spent - before])
-    plan.keep(number, Searched(asked, best.v, search.lower_v, numbers))
+    plan.keep(number, Searched(digest, best.v, search.lower_v, numbers))
     return replace(best, upper=best.upper * count, lower=best.lower * count)
 
 
-def _asked(search: _Search, first: Array, all_bind: bool) -> bytes:
+def _search_digest(search: _Search, first: Array, all_bind: bool) -> bytes:
     """What identifies a search, but for the matrix: that is known by its workload and number."""
     out = hashlib.sha256(repr((len(first), search.ratio, search.most_steps, all_bind)).encode())
     for numbers in (first, search.copies):
@@ -143,7 +143,10 @@ def _proved(search: _Search, stored: Searched | None) -> Searched | None:
     trace = float(search.copies @ of_bound)
     again = trace**2 / float(search.copies @ stored.bound)
     error = float(search.copies @ of_best) * float((of_best / stored.best).max())
-    is_so = abs(again - lower) <= SAME * lower and abs(error - upper) <= SAME * upper
+    is_so = (
+        abs(again - lower) <= LIMITS.stored_bound_accuracy * lower
+        and abs(error - upper) <= LIMITS.stored_bound_accuracy * upper
+    )
     return stored if is_so and lower > 0 else None
 
 
@@ -181,7 +184,12 @@ class _Proofs(ABC):
         """L-BFGS on the bound, from z on."""
         from scipy.optimize import minimize
 
-        options = {"maxiter": self.most_steps, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0}
+        options = {
+            "maxiter": self.most_steps,
+            "maxcor": LIMITS.lbfgs_corrections,
+            "ftol": 0.0,
+            "gtol": 0.0,
+        }
         minimize(self.negative_log_bound, z, jac=True, method="L-BFGS-B", options=options)
 
 
@@ -205,7 +213,7 @@ class _Search(_Proofs):
         """``tr A^1/2``, ``sum(v)`` and the diagonal of X; raises _Reached when it is enough."""
         self.steps += 1
         d = self.root_diagonal(v)
-        spend(CORRECTIONS * len(v))
+        spend(LIMITS.lbfgs_corrections * len(v))
         trace, total, diagonal = float(self.copies @ d), float(self.copies @ v), d / v
         if trace <= 0:
             raise PlanError("all queries are zero: there is nothing to factorize")
@@ -223,7 +231,7 @@ class _Search(_Proofs):
 
         v = z^2 / copies, as if every copy had its own coordinate.
         """
-        trace, total, diagonal = self.prove(z**2 / self.copies + LEAST)
+        trace, total, diagonal = self.prove(z**2 / self.copies + LIMITS.cell_weight_minimum)
         return log(total) - 2 * log(trace), (1 / total - diagonal / trace) * 2 * z
 
     def best(self) -> Certified:
@@ -235,9 +243,9 @@ class _Search(_Proofs):
 def _mix(search: _Search, x: Array) -> None:
     """``log v <- log v + log diag(X)``, relaxed and mixed."""
     mixing = _Mixing()
-    for _ in range(MIXED_STEPS):
+    for _ in range(LIMITS.mixing_steps):
         trace, total, diagonal = search.prove(np.exp(x))
-        x = mixing.after(x, RELAXATION * np.log(diagonal * total / trace))
+        x = mixing.after(x, LIMITS.mixing_relaxation * np.log(diagonal * total / trace))
 
 
 class _Mixing:
@@ -249,42 +257,25 @@ class _Mixing:
 
     def after(self, x: Array, residual: Array) -> Array:
         """The next position after x, where one plain step would be ``x + residual``."""
-        self.positions = [*self.positions, x][-MEMORY - 1 :]
-        self.residuals = [*self.residuals, residual][-MEMORY - 1 :]
+        self.positions = [*self.positions, x][-LIMITS.mixing_memory - 1 :]
+        self.residuals = [*self.residuals, residual][-LIMITS.mixing_memory - 1 :]
         step = residual
         if len(self.residuals) > 1:
             dr = np.diff(np.array(self.residuals), axis=0)
             dx = np.diff(np.array(self.positions), axis=0)
-            # the normal equations: at most MEMORY unknowns, whatever the number of cells
+            # the normal equations: few unknowns, whatever the number of cells
             mix, *_ = np.linalg.lstsq(dr @ dr.T, dr @ residual, rcond=1e-12)
             step = residual - mix @ (dx + dr)
-        return np.asarray(x + np.clip(step, -LONGEST, LONGEST), dtype=np.float64)
+        return np.asarray(
+            x + np.clip(step, -LIMITS.mixing_step_maximum, LIMITS.mixing_step_maximum),
+            dtype=np.float64,
+        )
 
 
-# --------------------
-# The least possible largest error of a factorization, with a lower bound that proves it.
-#
-# Over all factorizations ``F = R M`` the least greatest query error at unit noise is gamma_2(F),
-#
-# |   gamma_2^2 = min over X = M'M with X_jj <= 1  of  max_q f_q' X^-1 f_q.
-#
-# A maximum over queries is at least every mean of them, so weights w >= 0 on queries and v >= 0 on
-# cells give, by the bound of ``nuclear.py`` and with B = W^1/2 F D^1/2, D = diag(v), W = diag(w),
-#
-# |   (tr |B|)^2 / (sum(v) sum(w))  <=  gamma_2^2,          tr |B| = tr (B'B)^1/2 = tr (B B')^1/2.
-#
-# The feasible X = D^-1/2 (B'B)^1/2 D^-1/2 has X_jj = diag((B'B)^1/2)_j / v_j, and the errors are
-# f_q' X^-1 f_q = diag((B B')^1/2)_q / w_q: cells and queries play the same part. At the optimum
-# both are level wherever a weight is positive. tr |B| is jointly concave in (v, w) (it is a
-# fidelity), so a smooth ascent finds its maximum; every step gives a valid bound and a feasible X.
-#
-# References: Lee, Shraibman, Spalek 2008, "A direct product theorem for discrepancy", for the dual
-# of gamma_2; Edmonds, Nikolov, Ullman 2020, "The power of factorization mechanisms in local and
-# central differential privacy"; Alberti 1983 and Uhlmann 1976 for the concavity.
+# Least largest error
 
 # The share of all weight that is spread evenly: no cell or query is lost for good, and the bound
 # falls by less than twice this part of itself.
-SPREAD = 1e-10
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +317,26 @@ def certified_largest(
     (B B')^1/2, one per query, for weights above 0. Weights of queries in the objective belong in
     F. ``cell_copies`` and ``query_copies`` count what shares a weight by symmetry; ``all_bind``
     says that no cell and no query is expected to have weight 0 at the optimum.
+
+    Over all factorizations ``F = R M`` the least greatest query error at unit noise is gamma_2(F),
+
+        gamma_2^2 = min over X = M'M with X_jj <= 1  of  max_q f_q' X^-1 f_q.
+
+    A maximum over queries is at least every mean of them, so weights w >= 0 on queries and v >= 0
+    on cells give, by the bound of ``certified_optimum`` and with B = W^1/2 F D^1/2, D = diag(v), W
+    = diag(w),
+
+        (tr |B|)^2 / (sum(v) sum(w))  <=  gamma_2^2,          tr |B| = tr (B'B)^1/2 = tr (B B')^1/2.
+
+    The feasible X = D^-1/2 (B'B)^1/2 D^-1/2 has X_jj = diag((B'B)^1/2)_j / v_j, and the errors are
+    f_q' X^-1 f_q = diag((B B')^1/2)_q / w_q: cells and queries play the same part. At the optimum
+    both are level wherever a weight is positive. tr |B| is jointly concave in (v, w) (it is a
+    fidelity), so a smooth ascent finds its maximum; every step gives a valid bound and a feasible
+    X.
+
+    References: Lee, Shraibman, Spalek 2008, "A direct product theorem for discrepancy", for the
+    dual of gamma_2; Edmonds, Nikolov, Ullman 2020, "The power of factorization mechanisms in local
+    and central differential privacy"; Alberti 1983 and Uhlmann 1976 for the concavity.
     """
     copies = (
         np.ones(cells) if cell_copies is None else cell_copies,
@@ -336,7 +347,9 @@ def certified_largest(
     with suppress(_Reached):
         if all_bind:
             _mix_largest(search, np.log(v), np.log(w))
-        for _ in range(STARTS):  # a line search that fails for rounding is started afresh
+        for _ in range(
+            LIMITS.climb_starts
+        ):  # a line search that fails for rounding is started afresh
             search.climb(search.roots(v, w))
             v, w = search.weights(v, w)
     return search.best()
@@ -355,13 +368,13 @@ class _SearchLargest(_Proofs):
     ) -> None:
         super().__init__(ratio, most_steps, progress)
         self.root_diagonals, self.copies = root_diagonals, copies
-        self.found: tuple[Array, Array] | None = None
+        self.best_weights: tuple[Array, Array] | None = None
 
     def prove(self, v: Array, w: Array) -> tuple[float, Array, Array]:
         """``tr |B|``, the diagonal of X and the squared errors, for weights that sum to 1."""
         self.steps += 1
         cells, queries = self.root_diagonals(v, w)
-        spend(CORRECTIONS * (len(v) + len(w)))
+        spend(LIMITS.lbfgs_corrections * (len(v) + len(w)))
         trace = float(self.copies[0] @ cells)
         if not trace > 0:
             raise PlanError("the workload is zero: there is nothing to factorize")
@@ -369,7 +382,7 @@ class _SearchLargest(_Proofs):
         self.lower = max(self.lower, trace**2)
         scale = float(diagonal.max())
         if scale * float(errors.max()) < self.upper:
-            self.upper, self.scale, self.found = scale * float(errors.max()), scale, (v, w)
+            self.upper, self.scale, self.best_weights = scale * float(errors.max()), scale, (v, w)
         self.stop_if_enough()
         return trace, diagonal, errors
 
@@ -387,7 +400,9 @@ class _SearchLargest(_Proofs):
             squares = part**2
             total = float(squares.sum())
             mean = float(level @ squares) / total
-            slopes.append(part * (mean - level) * (2 / (total * trace * (1 + SPREAD))))
+            slopes.append(
+                part * (mean - level) * (2 / (total * trace * (1 + LIMITS.largest_weight_spread)))
+            )
         return -2 * log(trace), np.concatenate(slopes)
 
     def roots(self, v: Array, w: Array) -> Array:
@@ -397,19 +412,21 @@ class _SearchLargest(_Proofs):
 
     def weights(self, v: Array, w: Array) -> tuple[Array, Array]:
         """The best weights so far, or the given ones."""
-        return (v, w) if self.found is None else self.found
+        return (v, w) if self.best_weights is None else self.best_weights
 
     def best(self) -> CertifiedLargest:
-        if self.found is None:
+        if self.best_weights is None:
             raise PlanError("the weights of the largest error are not finite; please report this")
-        v, w = self.found
+        v, w = self.best_weights
         return CertifiedLargest(v, w, self.scale, self.upper, self.lower, self.steps)
 
 
 def _spread(z: Array, copies: Array) -> Array:
     """Weights proportional to ``z^2 / copies``, none of them 0, whose sum over copies is 1."""
     squares = z**2
-    share = (squares / squares.sum() + SPREAD / len(z)) / (1 + SPREAD)
+    share = (squares / squares.sum() + LIMITS.largest_weight_spread / len(z)) / (
+        1 + LIMITS.largest_weight_spread
+    )
     return np.asarray(share / copies, dtype=np.float64)
 
 
@@ -417,42 +434,19 @@ def _mix_largest(search: _SearchLargest, x: Array, y: Array) -> None:
     """``log v <- log v + log diag(X)``, ``log w`` likewise with the errors, relaxed and mixed."""
     mixing = _Mixing()
     both, cells = np.concatenate([x, y]), len(x)
-    for _ in range(MIXED_STEPS):
+    for _ in range(LIMITS.mixing_steps):
         logs = np.split(both, [cells])
         v, w = (np.exp(part - part.max()) for part in logs)
         v, w = v / float(search.copies[0] @ v), w / float(search.copies[1] @ w)
         trace, diagonal, errors = search.prove(v, w)
-        residual = RELAXATION * np.log(np.concatenate([diagonal, errors]) / trace)
+        residual = LIMITS.mixing_relaxation * np.log(np.concatenate([diagonal, errors]) / trace)
         both = mixing.after(both, residual)
 
 
-# --------------------
-# The best strategy of an explicit matrix: ``M = H F`` for the least mean or largest error.
-#
-# The optimal X of ``nuclear.py`` and of ``nuclear.py`` is ``X = F' H'H F``, a mix of the queries:
-# with B = W^1/2 F D^1/2 = P S Q', ``H = S^-1/2 P' W^1/2`` (W = I for the mean). So a strategy is
-# known by a matrix with a column per query, whatever the number of cells.
-#
-# * Queries and cells that hang together in no way are solved apart: a record is in one part only,
-#   so every part may be as sensitive as the whole, mean squared errors add up and the largest
-#   error
-#   is that of the worst part.
-# * Where there are many more cells than queries, few of them matter. The problem is solved on some
-#   of the cells, those whose columns of M came out longest are added, and so on. A bound for fewer
-#   cells is a bound for all (v = 0 elsewhere); the sensitivity is that of all.
+# The best strategy of an explicit matrix
 
-LARGEST_SIDE = 4096  # the smaller side of a matrix that is decomposed
-EIGEN_ROUNDING = 2.0**-50
+EIGEN_ROUNDING = 2.0**-50  # relative error of a computed eigenvalue, per dimension
 SINGULAR_ROUNDING = 2.0**-50
-PRECISE = 1024  # the smaller side of a matrix that is decomposed by singular values
-WELL_CONDITIONED = 1e-8  # the least eigenvalue over the greatest, known to 8 digits then
-FEW = 3000  # cells that are solved at once without choosing among them
-ADDED = 2500  # cells that join in one round
-ROUNDS = 30
-LONG = 2**36  # k^2 m of a singular value decomposition that takes minutes
-DROPPED = 1e-9  # cells of less weight than this, in greatest weights, leave again
-OUTSIDE = 1e-7  # a column with this part of its length outside of a space is not in it
-AT_ONCE = 2**24  # numbers of one chunk of a large matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,23 +470,34 @@ def best_root(
 ) -> Root:
     """The mixing of queries (rows, with their weights) on distinct cells (columns, none zero).
 
-    ``spanning`` names columns that span all, if they are known.
+    ``spanning`` names columns that span all others, where the caller has them.
+
+    The optimal X of ``certified_optimum`` and of ``certified_largest`` is ``X = F' H'H F``, a mix
+    of the queries: with B = W^1/2 F D^1/2 = P S Q', ``H = S^-1/2 P' W^1/2`` (W = I for the mean).
+    So a strategy is known by a matrix with a column per query, whatever the number of cells.
+
+    * Queries and cells that hang together in no way are solved apart: a record is in one part only,
+      so every part may be as sensitive as the whole, mean squared errors add up and the largest
+      error is that of the worst part.
+    * Where there are many more cells than queries, few of them matter. The problem is solved on
+      some of the cells, those whose columns of M came out longest are added, and so on. A bound for
+      fewer cells is a bound for all (v = 0 elsewhere); the sensitivity is that of all.
     """
     rows, columns = _parts(matrix, spanning)
     count = int(rows.max()) + 1
-    found = []
+    roots = []
     for part in range(count):
         inside = np.flatnonzero(rows == part)
         block = matrix[np.ix_(inside, np.flatnonzero(columns == part))] if count > 1 else matrix
         weighted = _Weighted(block, weights[inside])
-        known = spanning if count == 1 else None
-        found.append((inside, _connected(weighted, objective, tolerance, progress, known)))
-    mixing = np.zeros((sum(len(r.mixing) for _, r in found), len(matrix)))
+        spanning_part = spanning if count == 1 else None
+        roots.append((inside, _connected(weighted, objective, tolerance, progress, spanning_part)))
+    mixing = np.zeros((sum(len(r.mixing) for _, r in roots), len(matrix)))
     first = 0
-    for inside, root in found:
+    for inside, root in roots:
         mixing[first : first + len(root.mixing), inside] = root.mixing
         first += len(root.mixing)
-    bounds = [root.lower for _, root in found]
+    bounds = [root.lower for _, root in roots]
     return Root(mixing, max(bounds) if objective == "max" else sum(bounds))
 
 
@@ -539,14 +544,14 @@ def _connected(
     spanning: Integers | None,
 ) -> Root:
     k, m = matrix.shape
-    if min(k, m) > LARGEST_SIDE:
+    if min(k, m) > LIMITS.matrix_side:
         raise TooLarge(
             f"{k:,} distinct queries on {m:,} distinct cells hang together: one of them must be at "
-            f"most {LARGEST_SIDE:,}; sf.plan uses the structure of a workload instead"
+            f"most {LIMITS.matrix_side:,}; sf.plan uses the structure of a workload instead"
         )
-    if m <= max(FEW, 2 * k):
-        found = _solved(matrix.some(slice(None)), objective, tolerance, None, progress)
-        return Root(found.mixing * matrix.weights / sqrt(found.scale), found.lower)
+    if m <= max(LIMITS.cells_solved_at_once, 2 * k):
+        solved = _solved(matrix.some(slice(None)), objective, tolerance, None, progress)
+        return Root(solved.mixing * matrix.weights / sqrt(solved.scale), solved.lower)
     return _generated(matrix, objective, tolerance, progress, spanning)
 
 
@@ -572,10 +577,16 @@ def _solved(
     """All cells at once."""
     k, m = matrix.shape
     if objective == "max":
-        found = certified_largest(
+        largest = certified_largest(
             root_diagonals(matrix), m, k, tolerance, start=start, progress=progress
         )
-        v, w, upper, lower, scale = found.v, found.w, found.upper, found.lower, found.scale
+        v, w, upper, lower, scale = (
+            largest.v,
+            largest.w,
+            largest.upper,
+            largest.lower,
+            largest.scale,
+        )
     else:
         best = certified_optimum(
             root_diagonal(matrix),
@@ -599,27 +610,27 @@ def _generated(
     k, m = matrix.shape
     chosen, start = _first_cells(matrix) if spanning is None else spanning, None
     lower, best, least, gap = 0.0, np.zeros((0, k)), np.inf, 1.0
-    for _ in range(ROUNDS):
-        found = _solved(
+    for _ in range(LIMITS.cell_rounds):
+        solved = _solved(
             matrix.some(chosen), objective, max(tolerance / 3, min(gap / 10, 1e-2)), start, None
         )
-        lower = max(lower, found.lower)
-        lengths = _squared_lengths(found.mixing, matrix)
+        lower = max(lower, solved.lower)
+        lengths = _squared_lengths(solved.mixing, matrix)
         longest = float(lengths.max())
-        if found.level * longest < least:
-            least, best = found.level * longest, found.mixing / sqrt(longest)
+        if solved.level * longest < least:
+            least, best = solved.level * longest, solved.mixing / sqrt(longest)
         gap = sqrt(least / lower) - 1
         if progress is not None:
             progress(len(chosen), gap)
         if gap <= tolerance:
             break
-        kept = chosen[found.v > DROPPED * found.v.max()]
-        joined = np.argpartition(-lengths, min(ADDED, m - 1))[:ADDED]
+        binding = chosen[solved.v > LIMITS.cell_weight_dropped * solved.v.max()]
+        joined = np.argpartition(-lengths, min(LIMITS.cells_added, m - 1))[: LIMITS.cells_added]
         # Weights near 0 would be slow to grow again: all begin at the mean or above.
-        weights = np.full(m, float(found.v.mean()))
-        weights[chosen] = np.maximum(found.v, weights[0])
-        chosen = np.union1d(np.union1d(kept, joined), _spanning(matrix, kept))
-        start = (weights[chosen], found.w)
+        weights = np.full(m, float(solved.v.mean()))
+        weights[chosen] = np.maximum(solved.v, weights[0])
+        chosen = np.union1d(np.union1d(binding, joined), _spanning(matrix, binding))
+        start = (weights[chosen], solved.w)
     return Root(best * matrix.weights, lower)
 
 
@@ -627,8 +638,8 @@ def _first_cells(matrix: _Weighted) -> Integers:
     """The longest columns, some of all others, and as many as it takes to span the queries."""
     m = matrix.shape[1]
     lengths = np.abs(matrix.matrix).sum(axis=0)
-    longest = np.argpartition(-lengths, ADDED)[:ADDED]
-    evenly = np.linspace(0, m - 1, FEW // 2).astype(np.int64)
+    longest = np.argpartition(-lengths, LIMITS.cells_added)[: LIMITS.cells_added]
+    evenly = np.linspace(0, m - 1, LIMITS.cells_solved_at_once // 2).astype(np.int64)
     # The columns of fewest queries: those where a query is nearly alone tell it from others.
     alone = [_lightest(row, lengths) for row in matrix.matrix]
     first = np.union1d(np.union1d(longest, evenly), np.concatenate(alone))
@@ -643,7 +654,7 @@ def _lightest(row: Numbers, lengths: Array) -> Integers:
 
 def spanning_cells(matrix: Numbers) -> Integers:
     """Some columns of the matrix that span them all, every one of them if they are few."""
-    if matrix.shape[1] <= FEW:
+    if matrix.shape[1] <= LIMITS.cells_solved_at_once:
         return np.arange(matrix.shape[1])
     return _first_cells(_Weighted(matrix, np.ones(len(matrix))))
 
@@ -660,13 +671,13 @@ def _spanning(matrix: _Weighted, chosen: Integers) -> Integers:
         if basis.shape[1] == k:
             return added
         pool, farthest = np.zeros(0, dtype=np.int64), np.zeros(0)
-        for first in range(0, m, AT_ONCE // k):
-            some = matrix.some(slice(first, first + AT_ONCE // k))
+        for first in range(0, m, LIMITS.numbers_at_once // k):
+            some = matrix.some(slice(first, first + LIMITS.numbers_at_once // k))
             own = _squares(some)
             outside = _squares(some - basis @ (basis.T @ some)) / np.where(own > 0, own, 1.0)
-            found = np.flatnonzero(outside > OUTSIDE)
-            pool = np.concatenate([pool, first + found])
-            farthest = np.concatenate([farthest, outside[found]])
+            places = np.flatnonzero(outside > LIMITS.outside_span)
+            pool = np.concatenate([pool, first + places])
+            farthest = np.concatenate([farthest, outside[places]])
         if not len(pool):
             return added
         candidates = pool[np.argsort(-farthest)[: 4 * k]]
@@ -688,7 +699,7 @@ def _squared_lengths(mixing: Array, matrix: _Weighted) -> Array:
     k, m = matrix.shape
     kind = np.float32 if matrix.matrix.dtype == np.int8 else np.float64
     mixed, out = (mixing * matrix.weights).astype(kind), np.zeros(m)
-    step = max(1, AT_ONCE // k)
+    step = max(1, LIMITS.numbers_at_once // k)
     for first in range(0, m, step):
         some = slice(first, first + step)
         moved = mixed @ matrix.matrix[:, some].astype(kind)
@@ -701,14 +712,14 @@ def _mixing(matrix: Array, v: Array, w: Array) -> Array:
     b = matrix * np.sqrt(v) * np.sqrt(w)[:, None]
     k, m = matrix.shape
     values, vectors = _eigen(b @ b.T if k <= m else b.T @ b)
-    is_plain = len(values) == min(k, m) and values[0] > WELL_CONDITIONED * values[-1]
-    if is_plain or k * k * m > LONG:  # several times quicker
+    is_plain = len(values) == min(k, m) and values[0] > LIMITS.eigenvalue_ratio_minimum * values[-1]
+    if is_plain or k * k * m > LIMITS.singular_multiplications:  # several times quicker
         left = vectors if k <= m else (b @ vectors) / np.sqrt(values)
         singular = np.sqrt(values)
     else:
         left, singular, _ = np.linalg.svd(b, full_matrices=False)
-        kept = singular > singular[0] * max(matrix.shape) * SINGULAR_ROUNDING
-        left, singular = left[:, kept], singular[kept]
+        is_positive = singular > singular[0] * max(matrix.shape) * SINGULAR_ROUNDING
+        left, singular = left[:, is_positive], singular[is_positive]
     return np.asarray((left / np.sqrt(singular)).T * np.sqrt(w), dtype=np.float64)
 
 
@@ -740,13 +751,13 @@ def root_diagonals(matrix: Array) -> Callable[[Array, Array], tuple[Array, Array
         if m <= k:
             b = b.T
         values, vectors = _eigen(b @ b.T)
-        if len(values) < len(b) <= PRECISE:
+        if len(values) < len(b) <= LIMITS.singular_side:
             # Weights of cells and queries can vanish together, and what they describe must not: the
             # square of a small singular value is lost in rounding, the value itself is not.
             spend(2.0 * EIGEN * min(k, m) ** 2 * max(k, m))
             vectors, singular, _ = np.linalg.svd(b, full_matrices=False)
-            kept = singular > singular[0] * max(b.shape) * SINGULAR_ROUNDING
-            values, vectors = singular[kept] ** 2, vectors[:, kept]
+            is_positive = singular > singular[0] * max(b.shape) * SINGULAR_ROUNDING
+            values, vectors = singular[is_positive] ** 2, vectors[:, is_positive]
         own = np.asarray((vectors**2) @ np.sqrt(values), dtype=np.float64)
         other = _squares((vectors * values**-0.25).T @ b)
         return (own, other) if m <= k else (other, own)
@@ -762,5 +773,5 @@ def _eigen(gram: Array) -> tuple[Array, Array]:
     """The eigenvalues that are not zero up to rounding: a lower bound must not count those."""
     spend(EIGEN * float(len(gram)) ** 3)
     values, vectors = np.linalg.eigh(gram)
-    kept = values > values[-1] * len(values) * EIGEN_ROUNDING
-    return values[kept], vectors[:, kept]
+    is_positive = values > values[-1] * len(values) * EIGEN_ROUNDING
+    return values[is_positive], vectors[:, is_positive]

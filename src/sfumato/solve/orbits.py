@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The certified optimum of a union of products, through its symmetries.
 
-Exchangeable cells (``orbits.py``) split the space of every attribute into a class part and
-residual parts. A choice of one part per attribute is a *subspace*: the Gram matrix, and some
-optimal ``X = M'M``, never mix two subspaces, and within one they act on the class parts only. The
-cells of a product of classes form an orbit and share one weight v. So the fixed point of
-``nuclear.py`` needs one eigenvalue problem per subspace, of the size of its class parts:
+Two cells of an attribute are exchangeable when swapping them only permutes the queries of the
+workload (``exchangeable``). Classes of exchangeable cells split the space of an attribute
+(``Axis``) into the span of the class sums and, for each class, the deviations within it. A choice
+of one of these per attribute, its *part*, is an invariant subspace (``Subspace``): the Gram matrix,
+and some optimal ``X = M'M``, map each of them into itself, and within one they act on the class
+sums only (Schur's lemma). The cells of a product of classes form an orbit and share one weight v.
+So the fixed point of ``nuclear.py`` needs one eigenvalue problem per subspace, of the size of its
+class sums:
 
-* marginals: every attribute is one class, all subspaces are numbers, the optimum is a closed form;
+* marginals: every attribute is one class, all problems are numbers, the optimum is a closed form;
 * the person tables of Census SF1, 29,440 cells: 96 subspaces of at most 400 dimensions;
 * no symmetry at all: one subspace, the dense problem.
 
 The bound of ``nuclear.py`` holds for the whole problem, not only for symmetric strategies.
+``orbit_problem`` reads a workload, ``OrbitProblem.solve`` returns the weights and their
+certificate, ``OrbitProblem.roots`` the strategy on every subspace.
 """
 
 from __future__ import annotations
@@ -26,7 +31,8 @@ import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.solve.effort import EIGEN, spend
-from sfumato.solve.nuclear import Certified, certified_optimum
+from sfumato.solve.nuclear import EIGEN_ROUNDING, Certified, certified_optimum
+from sfumato.solve.solve_limits import LIMITS
 from sfumato.solve.tridiagonal import inverse_gram, root_diagonal
 from sfumato.types import Array, Integers
 from sfumato.workload.queries import QuerySet, Total
@@ -43,28 +49,28 @@ __all__ = [
 ]
 
 
-# --------------------
-# Cells that a workload cannot tell apart by more than their names.
-#
-# Two cells of an attribute are exchangeable when swapping them only permutes the asked queries:
-# every query treats them alike, except queries about a single cell, of which both have the same
-# ones. Then the Gram matrix is unchanged by the swap, some optimal ``X = M'M`` is too, and the
-# space of an attribute splits (Schur's lemma) into
-#
-# * the class part: one coordinate per class of exchangeable cells, the normalised class sum;
-# * for every class of n > 1 cells the residual part: differences within the class, on which the
-#   Gram matrix is a number.
-#
-# For a table of counts the whole attribute is one class: total and residual, the known split of
-# marginals (Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for noisy
-# marginals"). Cells with equal columns are a class with residual 0, hence merged.
+# Exchangeable cells
 
 CLASS_SUMS = -1  # the part of the class sums; other parts are differences within a class
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """An attribute with its classes of exchangeable cells."""
+    """An attribute with its classes of exchangeable cells.
+
+    Two cells of an attribute are exchangeable when swapping them only permutes the asked queries:
+    every query treats them alike, except queries about a single cell, of which both have the same
+    ones. Then the Gram matrix is unchanged by the swap, some optimal ``X = M'M`` is too, and the
+    space of an attribute splits (Schur's lemma) into
+
+    * the class sums: one coordinate per class of exchangeable cells, the normalised sum;
+    * for every class of n > 1 cells the residuals: differences within the class, on which the
+      Gram matrix is a number.
+
+    For a table of counts the whole attribute is one class: total and residual, the known split of
+    marginals (Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for noisy
+    marginals"). Cells with equal columns are a class with residual 0, hence merged.
+    """
 
     name: str
     class_of: Integers
@@ -96,7 +102,7 @@ class Axis:
         return out
 
     def class_gram(self, queries: QuerySet) -> Array:
-        """The Gram matrix on the class part."""
+        """The Gram matrix on the class sums."""
         if queries.is_total:
             root = np.sqrt(self.sizes)
             return np.outer(root, root)
@@ -118,10 +124,10 @@ class Axis:
         return np.where(np.abs(out) > 1e-12 * np.abs(np.diag(gram)).max(), out, 0.0)
 
 
-def exchangeable(name: str, size: int, asked: Sequence[QuerySet]) -> Axis:
+def exchangeable(name: str, size: int, sets: Sequence[QuerySet]) -> Axis:
     """The classes of exchangeable cells under all query sets asked of an attribute."""
     keys: list[Integers] = [np.zeros(size, dtype=np.int64)]
-    for queries in asked:
+    for queries in sets:
         if queries.is_ordered:
             return Axis(name, np.arange(size))
         keys.append(queries.exchange_classes())
@@ -130,13 +136,6 @@ def exchangeable(name: str, size: int, asked: Sequence[QuerySet]) -> Axis:
     order = np.argsort(np.argsort(first))  # classes numbered by their first cell
     return Axis(name, order[inverse.reshape(-1)])
 
-
-SUBSPACE_SIZE = 2048  # class coordinates of one subspace
-EIGEN_ROUNDING = 2.0**-50  # relative error of a computed eigenvalue, per dimension
-WIDE, LOW_RANK = 256, 4  # coordinates, and how many per rank, from which a factor pays
-HELD = 2**26  # entries of all subspace matrices together
-TOLERANCE, FINE = 1e-4, 2e-6  # how close to its bound an optimum is driven; small problems
-FINE_WORK = 2**25  # multiplications of one step up to which a problem is small
 
 Part = tuple[int, ...]
 _ONE = np.ones((1, 1))
@@ -157,11 +156,17 @@ class Subspace:
     def factor(self) -> Array | None:
         """F of few rows with ``F'F`` the Gram matrix: counts and sums on many cells have one."""
         size = len(self.gram)
-        if self.rank is None or size < WIDE or LOW_RANK * self.rank > size:
+        if (
+            self.rank is None
+            or size < LIMITS.factored_size
+            or LIMITS.factored_ratio * self.rank > size
+        ):
             return None
         values, vectors = np.linalg.eigh(self.gram)
-        kept = values > values[-1] * size * EIGEN_ROUNDING
-        return np.asarray((vectors[:, kept] * np.sqrt(values[kept])).T, dtype=np.float64)
+        is_positive = values > values[-1] * size * EIGEN_ROUNDING
+        return np.asarray(
+            (vectors[:, is_positive] * np.sqrt(values[is_positive])).T, dtype=np.float64
+        )
 
     @property
     def work(self) -> int:
@@ -178,8 +183,10 @@ class Subspace:
             return _eigh(self.gram, v)
         wide = self.factor * np.sqrt(v)
         values, vectors = _eigh(wide @ wide.T, np.ones(len(wide)))
-        kept = values > 0
-        return values[kept], wide.T @ (vectors[:, kept] / np.sqrt(values[kept]))
+        is_positive = values > 0
+        return values[is_positive], wide.T @ (
+            vectors[:, is_positive] / np.sqrt(values[is_positive])
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,8 +235,8 @@ class OrbitProblem:
         """The certified optimum over the orbit weights, to 2e-6 where that takes no time."""
         if tolerance is None:
             work = sum(s.work for s in self.subspaces)
-            is_quick = work <= FINE_WORK or self.along is not None
-            tolerance = FINE if is_quick else TOLERANCE
+            is_quick = work <= LIMITS.orbit_fine_multiplications or self.along is not None
+            tolerance = LIMITS.orbit_fine_tolerance if is_quick else LIMITS.orbit_tolerance
         spread = [self.spread(s.part) for s in self.subspaces]
 
         def subspace_roots(v: Array) -> Array:
@@ -255,11 +262,11 @@ class OrbitProblem:
 
     def _known_weights(self, tolerance: float) -> Array | None:
         """The optimal weights of prefixes or ranges, in O(cells) a step."""
-        known = None if self.along is None else inverse_gram(self.along)
-        if known is None or self.along is None:
+        inverse = None if self.along is None else inverse_gram(self.along)
+        if inverse is None or self.along is None:
             return None
         size = self.along.size
-        return certified_optimum(root_diagonal(*known), size, tolerance / 4, all_bind=True).v
+        return certified_optimum(root_diagonal(*inverse), size, tolerance / 4, all_bind=True).v
 
     def trace(self, v: Array, taken: float) -> float:
         """``tr (L^1/2 V L^1/2)^1/2`` for ``L = diag(v) - taken v v'``, v per cell of an orbit.
@@ -292,14 +299,16 @@ class OrbitProblem:
             total += copies * float(np.sqrt(values).sum())
         return total
 
-    def roots(self, found: Certified) -> Iterable[SubspaceRoot]:
+    def roots(self, optimum: Certified) -> Iterable[SubspaceRoot]:
         """A root of the feasible X of every subspace, with column norms at most 1 together."""
-        weights = found.v.reshape(self.shape)
+        weights = optimum.v.reshape(self.shape)
         for subspace in self.subspaces:
             v = weights[self.where(subspace.part)].reshape(-1)
             values, vectors = subspace.eigh(v)
-            kept = values > 0
-            root = (vectors[:, kept] * values[kept] ** 0.25).T / np.sqrt(v * found.scale)
+            is_positive = values > 0
+            root = (vectors[:, is_positive] * values[is_positive] ** 0.25).T / np.sqrt(
+                v * optimum.scale
+            )
             yield SubspaceRoot(subspace.part, root)
 
     def where(self, part: Part) -> tuple[slice | int, ...]:
@@ -314,48 +323,53 @@ class OrbitProblem:
                 share = np.multiply.outer(share, 1 / axis.sizes)
             else:
                 share = share * (1 - 1 / axis.sizes[label])
-        kept = [self.axes[i].classes for i in self.wide if part[i] == CLASS_SUMS]
-        return share.reshape(kept)
+        shape = [self.axes[i].classes for i in self.wide if part[i] == CLASS_SUMS]
+        return share.reshape(shape)
 
 
 def orbit_problem(workload: Workload) -> OrbitProblem | None:
     """The symmetric problem of a union of products; None when a term is no product."""
-    asked: list[Mapping[str, QuerySet]] = []
+    term_factors: list[Mapping[str, QuerySet]] = []
     for term in workload.terms:
         product = term.as_product()
         if product is None:
             return None
-        asked.append(dict(product.factors))
-    names = workload.domain.in_order({n for factors in asked for n in factors})
+        term_factors.append(dict(product.factors))
+    names = workload.domain.in_order({n for factors in term_factors for n in factors})
     axes = tuple(
-        exchangeable(n, workload.domain[n].size, [f[n] for f in asked if n in f]) for n in names
+        exchangeable(n, workload.domain[n].size, [f[n] for f in term_factors if n in f])
+        for n in names
     )
     largest = prod(a.classes for a in axes)
-    if largest > SUBSPACE_SIZE:
-        raise TooLarge(f"{largest:,} classes of cells, more than {SUBSPACE_SIZE:,}")
+    if largest > LIMITS.subspace_size:
+        raise TooLarge(f"{largest:,} classes of cells, more than {LIMITS.subspace_size:,}")
     weights = [t.weight**2 for t in workload.terms]
-    return OrbitProblem(axes, tuple(_subspaces(axes, asked, weights)), _along(axes, asked))
+    return OrbitProblem(
+        axes, tuple(_subspaces(axes, term_factors, weights)), _along(axes, term_factors)
+    )
 
 
-def _along(axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]]) -> QuerySet | None:
+def _along(
+    axes: tuple[Axis, ...], term_factors: Sequence[Mapping[str, QuerySet]]
+) -> QuerySet | None:
     wide = [a.name for a in axes if a.classes > 1]
-    if len(wide) != 1 or any(wide[0] not in factors for factors in asked):
+    if len(wide) != 1 or any(wide[0] not in factors for factors in term_factors):
         return None
-    found = [factors[wide[0]] for factors in asked]
-    same = all(q.key == found[0].key for q in found)
-    return found[0] if same and found[0].holds_prefixes else None
+    sets = [factors[wide[0]] for factors in term_factors]
+    same = all(q.key == sets[0].key for q in sets)
+    return sets[0] if same and sets[0].holds_prefixes else None
 
 
 def _subspaces(
-    axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]], weights: Sequence[float]
+    axes: tuple[Axis, ...], term_factors: Sequence[Mapping[str, QuerySet]], weights: Sequence[float]
 ) -> Iterable[Subspace]:
     """All subspaces that some query reaches, each with its Gram matrix."""
     grams: dict[tuple[str, int], Array] = {}
     residuals: dict[tuple[str, int], Array] = {}
-    found: dict[Part, Array] = {}
+    grams_of: dict[Part, Array] = {}
     ranks: dict[Part, int] = {}
     held = 0
-    for factors, weight in zip(asked, weights, strict=True):
+    for factors, weight in zip(term_factors, weights, strict=True):
         options: list[list[int]] = []
         keys = []
         for axis in axes:
@@ -381,14 +395,17 @@ def _subspaces(
             mixed = [a for a, k in zip(axes, part, strict=True) if k == CLASS_SUMS]
             rank = prod(min(factors[a.name].rows, a.classes) for a in mixed if a.name in factors)
             ranks[part] = ranks.get(part, 0) + rank
-            if part in found:
-                found[part] += gram
+            if part in grams_of:
+                grams_of[part] += gram
             else:
-                found[part] = gram
+                grams_of[part] = gram
                 held += gram.size
-                if held > HELD:
-                    raise TooLarge(f"more than {HELD:,} entries in the sectors of the workload")
-    return (Subspace(part, gram, ranks[part]) for part, gram in found.items())
+                if held > LIMITS.subspace_entries:
+                    raise TooLarge(
+                        f"more than {LIMITS.subspace_entries:,} entries in the sectors of the "
+                        "workload"
+                    )
+    return (Subspace(part, gram, ranks[part]) for part, gram in grams_of.items())
 
 
 def _eigh(gram: Array, v: Array) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array, Integers
 
 __all__ = [
@@ -25,94 +26,86 @@ __all__ = [
 ]
 
 
-SWEEPS = 60
-MORE_SWEEPS = 2000  # where there are too many cells for Newton steps
-STEPS = 40
-MOST_CELLS = 1500  # of all tables, for Newton steps
-ENOUGH = 1e-13  # of the total
-SHORTEST = 2.0**-20
-
-
 @dataclass(frozen=True, eq=False)
 class Raked:
-    """The weights, and the largest difference from a wanted count, relative to the total."""
+    """The weights, and the largest difference from a target, relative to the total."""
 
     weights: Array
     off: float
 
 
-def rake(weights: Array, places: Sequence[Integers], wanted: Sequence[Array]) -> Raked:
-    """The weights nearest to the given ones that have the wanted sums, as well as they can.
+def rake(weights: Array, places: Sequence[Integers], targets: Sequence[Array]) -> Raked:
+    """The weights nearest to the given ones whose sums are the targets, as well as they can.
 
-    ``places[i]`` is the cell of every row in the flat table ``wanted[i]``.
+    ``places[i]`` is the cell of every row in the flat table ``targets[i]``.
     """
-    total = max((float(w.sum()) for w in wanted), default=0.0)
+    total = max((float(w.sum()) for w in targets), default=0.0)
     if total == 0:
-        return Raked(np.zeros_like(weights) if len(wanted) else weights, 0.0)
-    cells = sum(len(w) for w in wanted)
-    sweeps = SWEEPS if cells <= MOST_CELLS else MORE_SWEEPS
-    best = _swept(weights, places, wanted, total, sweeps)
-    if best.off > ENOUGH and cells <= MOST_CELLS:
-        sharper = _newton(best.weights, places, wanted, total)
+        return Raked(np.zeros_like(weights) if len(targets) else weights, 0.0)
+    cells = sum(len(w) for w in targets)
+    sweeps = LIMITS.raking_sweeps if cells <= LIMITS.raking_cells else LIMITS.raking_long_sweeps
+    best = _swept(weights, places, targets, total, sweeps)
+    if best.off > LIMITS.raking_accuracy and cells <= LIMITS.raking_cells:
+        sharper = _newton(best.weights, places, targets, total)
         best = min(best, sharper, key=lambda r: r.off)
     return best
 
 
 def _swept(
-    weights: Array, places: Sequence[Integers], wanted: Sequence[Array], total: float, sweeps: int
+    weights: Array, places: Sequence[Integers], targets: Sequence[Array], total: float, sweeps: int
 ) -> Raked:
-    best = Raked(weights, _off(weights, places, wanted, total))
+    best = Raked(weights, _off(weights, places, targets, total))
     v = weights
     for _ in range(sweeps):
-        if best.off <= ENOUGH:
+        if best.off <= LIMITS.raking_accuracy:
             break
-        for at, table in zip(places, wanted, strict=True):
+        for at, table in zip(places, targets, strict=True):
             sums = np.bincount(at, v, minlength=len(table))
             v = v * np.divide(table, sums, out=np.zeros_like(table), where=sums > 0)[at]
-        found = Raked(v, _off(v, places, wanted, total))
-        best = min(best, found, key=lambda r: r.off)
+        swept = Raked(v, _off(v, places, targets, total))
+        best = min(best, swept, key=lambda r: r.off)
     return best
 
 
 def _newton(
-    weights: Array, places: Sequence[Integers], wanted: Sequence[Array], total: float
+    weights: Array, places: Sequence[Integers], targets: Sequence[Array], total: float
 ) -> Raked:
-    """Steps on ``sum_r w_r exp(nu of its cells) - <nu, wanted>``, halved while that rises."""
+    """Steps on ``sum_r w_r exp(nu of its cells) - <nu, targets>``, halved while that rises."""
     from scipy.sparse import csr_matrix
 
     rows = len(weights)
-    starts = np.cumsum([0, *(len(w) for w in wanted)])
+    starts = np.cumsum([0, *(len(w) for w in targets)])
     at = np.column_stack([p + s for p, s in zip(places, starts[:-1], strict=True)])
     ends = np.arange(0, at.size + 1, at.shape[1])
     cells = csr_matrix((np.ones(at.size), at.reshape(-1), ends), shape=(rows, int(starts[-1])))
-    aim = np.concatenate(wanted)
+    aim = np.concatenate(targets)
     v = weights
-    best = Raked(v, _off(v, places, wanted, total))
-    for _ in range(STEPS):
+    best = Raked(v, _off(v, places, targets, total))
+    for _ in range(LIMITS.raking_steps):
         missing = aim - cells.T @ v
         bend = (cells.T @ cells.multiply(v[:, None])).toarray()
         nu = np.linalg.lstsq(bend, missing, rcond=1e-12)[0]
         along = cells @ nu
         step = 1.0
-        while step > SHORTEST:
+        while step > LIMITS.raking_step_minimum:
             with np.errstate(over="ignore"):
                 moved = v * np.exp(step * along)
             if float(moved.sum() - v.sum()) - step * float(nu @ aim) <= 0:
                 break
             step /= 2
         v = moved
-        found = Raked(v, _off(v, places, wanted, total))
-        if not found.off < best.off:
+        stepped = Raked(v, _off(v, places, targets, total))
+        if not stepped.off < best.off:
             break
-        best = found
-        if best.off <= ENOUGH:
+        best = stepped
+        if best.off <= LIMITS.raking_accuracy:
             break
     return best
 
 
 def _off(
-    weights: Array, places: Sequence[Integers], wanted: Sequence[Array], total: float
+    weights: Array, places: Sequence[Integers], targets: Sequence[Array], total: float
 ) -> float:
-    pairs = zip(places, wanted, strict=True)
+    pairs = zip(places, targets, strict=True)
     misses = [np.abs(np.bincount(at, weights, minlength=len(t)) - t).max() for at, t in pairs]
     return float(max(misses, default=0.0)) / total

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled loops of ``rows.py``; imported when first used, for they need numba.
+"""The compiled loops of ``refine/rows.py``; imported when first used, for they need numba.
 
-Codes are held by attribute (attribute x row). Set s of attributes owns the cells from
-``offset[s]`` of one flat vector; its members are the entries ``member_start[s] :
+In the first part codes are held by attribute (attribute x row). Set s of attributes owns the cells
+from ``offset[s]`` of one flat vector; its members are the entries ``member_start[s] :
 member_start[s + 1]`` of ``member`` (attribute) and ``stride``; ``held_start``, ``held_set`` and
 ``held_stride`` list the same by attribute. Conditions are unions of boxes: the clauses that look
 at attribute a are the entries ``look_start[a] : look_start[a + 1]`` of ``look_clause``, sorted by
 condition, with their truth values per cell from ``look_mask[e]`` in ``masks``; ``condition[c]`` is
 the condition of clause c.
+
+In the second part rows are held one after the other (row x attribute). Set k of attributes owns the
+cells from ``offset[k]`` of one flat vector; the cell of a row is ``offset[k] + sum_a stride[k, a]
+code[a]``. ``held[start[a] : start[a + 1]]`` lists the sets that look at attribute a.
 """
 
 from __future__ import annotations
@@ -269,12 +273,7 @@ def descend(  # type: ignore[no-untyped-def]
                 break
 
 
-# --------------------
-# The compiled loops of ``entropy.py``; imported when first used, for they need numba.
-#
-# Rows are held one after the other (row x attribute). Set k of attributes owns the cells from
-# ``offset[k]`` of one flat vector; the cell of a row is ``offset[k] + sum_a stride[k, a]
-# code[a]``. ``held[start[a] : start[a + 1]]`` lists the sets that look at attribute a.
+# Loops over rows of which each holds its attributes
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]

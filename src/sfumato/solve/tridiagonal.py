@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges and prefixes on a million cells: A^1/2 from a tridiagonal inverse, in O(cells).
+"""Roots of a tridiagonal matrix on a million cells, in O(cells).
 
 For prefixes with any query weights, and for all ranges, the inverse of the Gram matrix V is
 tridiagonal, hence so is ``T = A^-1 = D^-1/2 V^-1 D^-1/2``. Powers of T are sums of shifted
 inverses, ``T^-1/2 = sum_j c_j (T + s_j)^-1``, with the nodes of Hale, Higham, Trefethen 2008
 ("Computing A^alpha, log(A), and related matrix functions by contour integrals", method 3), whose
 number grows with the logarithm of the condition number; the diagonal of a shifted inverse costs
-two recurrences.
+two recurrences. ``root_diagonal`` is what ``certified_optimum`` asks of a problem.
+
+``inverse_fourth_root`` is the rational function ``r(x)`` near ``x^-1/4`` (``Root``) whose ``r(T)
+D^-1/2`` the strategy of ``strategy/ordered.py`` measures.
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ from math import ceil, log, pi, sin
 import numpy as np
 
 from sfumato.solve.effort import spend
+from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array
 from sfumato.workload.queries import QuerySet
 
 __all__ = [
-    "ACCURACY",
     "PartialFractions",
     "Reciprocal",
     "Root",
@@ -112,9 +115,9 @@ def inverse_root_poles(least: float, largest: float, count: int) -> tuple[Array,
     step = 2 * period / (pi * count)
     low, low_weights = least * (sn / cn) ** 2, step * np.sqrt(least) * dn / cn**2
     high, high_weights = largest * (cn / sn) ** 2, step * np.sqrt(largest) * dn / sn**2
-    kept = slice(count // 2 - 1, None, -1) if count > 1 else slice(0, 0)
-    shifts = np.concatenate([low, high[kept]])
-    weights = np.concatenate([low_weights, high_weights[kept]])
+    mirrored = slice(count // 2 - 1, None, -1) if count > 1 else slice(0, 0)
+    shifts = np.concatenate([low, high[mirrored]])
+    weights = np.concatenate([low_weights, high_weights[mirrored]])
     return shifts, weights
 
 
@@ -158,32 +161,7 @@ def _kernel() -> Callable[[Array, Array, Array, Array], Array]:
     return diagonal_of_sum  # type: ignore[no-any-return]
 
 
-# --------------------
-# Rational functions of a matrix as sums of shifted inverses: the root that ordered.py measures.
-#
-# A strategy for X = D^-1/2 T^-1/2 D^-1/2 (``tridiagonal.py``) needs a root of it, such as ``T^-1/4
-# D^-1/2``. In its place stands ``r(T) D^-1/2`` with
-#
-# |   r(x) = sum_j c_j / (x + s_j),     c_j, s_j > 0,     |r(x) x^1/4 - 1| <= about 1e-5
-#
-# on the spectrum of T. r is not used as an approximation of anything: it *is* the strategy, and
-# the functions that sensitivity, answers and variances need follow from it exactly:
-#
-# |   r(x)^2          = sum_j a_j / (x + s_j) + b_j / (x + s_j)^2
-# |   1 / r(x)        = beta + alpha x + sum_j g_j x / (x + z_j),        all coefficients positive
-# |   1 / (x r(x)^2)  = alpha^2 x + const + sum_j a'_j / (x + z_j) + b'_j / (x + z_j)^2
-#
-# The second line holds because r is a Stieltjes function: its zeros -z_j lie between the poles,
-# and the reciprocal is a complete Bernstein function (Schilling, Song, Vondracek 2012, "Bernstein
-# functions").
-#
-# The nodes start from those of Hale, Higham, Trefethen 2008 for x^-1/2 and are then moved by
-# damped least squares (Levenberg 1944; Marquardt 1963) on the relative error in log coordinates.
-
-ACCURACY = 1e-5
-SAMPLES = 20  # points per pole at which the error is looked at
-STEPS = 80  # most steps of the least squares
-NARROWEST = 10.0  # an interval of spectrum shorter than this is taken wider
+# Rational functions of a matrix as sums of shifted inverses
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +207,27 @@ class Reciprocal:
 
 @dataclass(frozen=True, eq=False)
 class Root:
-    """``r(x) = sum_j weights_j / (x + shifts_j)``, all positive, shifts increasing."""
+    """``r(x) = sum_j weights_j / (x + shifts_j)``, all positive, shifts increasing.
+
+    A strategy for X = D^-1/2 T^-1/2 D^-1/2 needs a root of it, such as
+    ``T^-1/4 D^-1/2``. In its place stands ``r(T) D^-1/2`` with
+
+        r(x) = sum_j c_j / (x + s_j),     c_j, s_j > 0,     |r(x) x^1/4 - 1| <= about 1e-5
+
+    on the spectrum of T. r is not used as an approximation of anything: it *is* the strategy, and
+    the functions that sensitivity, answers and variances need follow from it exactly:
+
+        r(x)^2          = sum_j a_j / (x + s_j) + b_j / (x + s_j)^2
+        1 / r(x)        = beta + alpha x + sum_j g_j x / (x + z_j),        all coefficients positive
+        1 / (x r(x)^2)  = alpha^2 x + const + sum_j a'_j / (x + z_j) + b'_j / (x + z_j)^2
+
+    The second line holds because r is a Stieltjes function: its zeros -z_j lie between the poles,
+    and the reciprocal is a complete Bernstein function (Schilling, Song, Vondracek 2012, "Bernstein
+    functions").
+
+    The nodes start from those of Hale, Higham, Trefethen 2008 for x^-1/2 and are then moved by
+    damped least squares (Levenberg 1944; Marquardt 1963) on the relative error in log coordinates.
+    """
 
     shifts: Array
     weights: Array
@@ -270,33 +268,37 @@ class Root:
             high = np.where(is_below, high, middle)
 
 
-def inverse_fourth_root(least: float, largest: float, accuracy: float = ACCURACY) -> Root:
+def inverse_fourth_root(
+    least: float, largest: float, accuracy: float = LIMITS.root_accuracy
+) -> Root:
     """A Root near ``x^-1/4`` on [least, largest], to a relative error of about ``accuracy``."""
-    ratio = max(largest / least, NARROWEST)
+    ratio = max(largest / least, LIMITS.spectrum_ratio_minimum)
     n = LANES * ceil(pole_count(1.0, ratio, accuracy) / LANES)
     shifts, weights = inverse_root_poles(1.0, ratio, n)
-    x = np.exp(log(ratio) * (1 - np.cos(np.linspace(0, pi, SAMPLES * n + 1))) / 2)[:, None]
+    x = np.exp(log(ratio) * (1 - np.cos(np.linspace(0, pi, LIMITS.root_samples * n + 1))) / 2)[
+        :, None
+    ]
     # Unknown: log s_j, and log of c_j s_j^-3/4. The same integral with s^-1/4 for s^-1/2 gives
     # the first weights: c_j becomes sin(pi / 4) s_j^1/4 c_j.
     place = np.concatenate([np.log(shifts), np.log(sin(pi / 4) * weights / np.sqrt(shifts))])
     damping = 1e-3
     parts = _parts(x, place)
     error = parts.sum(axis=1) - 1
-    for _ in range(STEPS):
+    for _ in range(LIMITS.root_steps):
         slopes = np.concatenate([parts * (x / (x + np.exp(place[:n])) - 0.25), parts], axis=1)
         normal, downhill = slopes.T @ slopes, -(slopes.T @ error)
         while damping < 1e8:
             damped = normal + damping * np.diag(np.diag(normal))
             there = place + np.linalg.solve(damped, downhill)
             parts = _parts(x, there)
-            found = parts.sum(axis=1) - 1
-            if found @ found < error @ error:
+            there_error = parts.sum(axis=1) - 1
+            if there_error @ there_error < error @ error:
                 break
             damping *= 4
         else:
             break
-        gained = 1 - (found @ found) / (error @ error)
-        place, error, damping = there, found, max(damping / 8, 1e-15)
+        gained = 1 - (there_error @ there_error) / (error @ error)
+        place, error, damping = there, there_error, max(damping / 8, 1e-15)
         if gained < 1e-3:
             break
     order = np.argsort(place[:n])

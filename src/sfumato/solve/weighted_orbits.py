@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The least largest error of a union of products, through its symmetries.
 
-The problem of ``orbits.py`` with a weight on every orbit of queries (``weighted_orbits.py``): the
-Gram matrix of a subspace follows the weights, and the variance of a query is the sum over the
+The problem of ``orbits.py`` with a weight on every orbit of queries (``Orbits``): the Gram matrix
+of an invariant subspace follows the weights, and the variance of a query is the sum over the
 subspaces it reaches. ``nuclear.py`` finds the weights; the subspaces they end with are an
 ``OrbitProblem`` again, so the strategy is measured like any other factorization.
 
 Where the workload reads the same backwards (ranges, windows, tables), mirrored cells and queries
 share a weight, and every eigenvalue problem falls into an even and an odd one of half the size.
+
+``Reweighted`` is a query set with a weight on each query, and ``row_quadratics`` the variance of
+every query of a set.
 """
 
 from __future__ import annotations
@@ -23,17 +26,16 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import EIGEN, spend
-from sfumato.solve.nuclear import Certified, CertifiedLargest, certified_largest
+from sfumato.solve.nuclear import EIGEN_ROUNDING, Certified, CertifiedLargest, certified_largest
 from sfumato.solve.orbits import (
     CLASS_SUMS,
-    EIGEN_ROUNDING,
-    SUBSPACE_SIZE,
     Axis,
     OrbitProblem,
     Part,
     Subspace,
     exchangeable,
 )
+from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers, SearchProgress
 from sfumato.workload.queries import QuerySet, Total
 from sfumato.workload.workload import Workload
@@ -52,23 +54,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# Queries with a weight each, up to symmetry: their Gram matrix and their variances.
-#
-# The largest error is found with weights on queries (``nuclear.py``), so the Gram matrix must
-# follow the weights and every step asks for the variance of every query. Both are linear maps
-# between weights and matrices, one the adjoint of the other:
-#
-# |   w -> Q' W Q = sum_q w_q q'q        and        K -> (q K q')_q.
-#
-# For intervals both are two running sums over the corners (start, end), O(queries + cells^2);
-# other query sets are small enough for their products of coefficients.
-#
-# Queries that differ by a permutation of exchangeable cells (``orbits.py``) share a weight: an
-# average over the permutations is no worse, as the bound is concave in the weights. They form an
-# orbit; a table of counts has one orbit per class.
-
-REWEIGHTED_HELD = 2**25  # products of coefficients that are held for one query set
+# Queries with a weight each, up to symmetry
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +62,19 @@ class Orbits(ABC):
     """The orbits of the queries of one factor, each with how many queries it has.
 
     Arrays have the orbits (or the two class coordinates) first, any further axes after them.
+
+    The largest error is found with weights on queries (``nuclear.py``), so the Gram matrix must
+    follow the weights and every step asks for the variance of every query. Both are linear maps
+    between weights and matrices, one the adjoint of the other:
+
+        w -> Q' W Q = sum_q w_q q'q        and        K -> (q K q')_q.
+
+    For intervals both are two running sums over the corners (start, end), O(queries + cells^2);
+    other query sets are small enough for their products of coefficients.
+
+    Queries that differ by a permutation of exchangeable cells (``orbits.py``) share a weight: an
+    average over the permutations is no worse, as the bound is concave in the weights. They form an
+    orbit; a table of counts has one orbit per class.
     """
 
     axis: Axis
@@ -118,7 +117,7 @@ class IntervalOrbits(Orbits):
         return np.asarray(upper[order], dtype=np.float64)
 
     def variances(self, label: int, covariance: Array) -> Array:  # noqa: ARG002
-        """Corner sums, as in ``quadratic.py``; a part of a matrix need not be symmetric."""
+        """Corner sums, as in ``row_quadratics``; a part of a matrix need not be symmetric."""
         n = self.axis.cells
         corners = np.zeros((n + 1, n + 1, *covariance.shape[2:]))
         np.cumsum(covariance, axis=0, out=corners[1:, 1:])
@@ -149,9 +148,9 @@ class RowOrbits(Orbits):
         if label != CLASS_SUMS:
             each = self.squares[:, label] / (int(self.axis.sizes[label]) - 1)
             return np.asarray(np.tensordot(each, weights, axes=(0, 0))[None, None])
-        found = np.tensordot(self._products(), weights, axes=(0, 0))
+        gram = np.tensordot(self._products(), weights, axes=(0, 0))
         classes = self.axis.classes
-        return np.asarray(found.reshape(classes, classes, *weights.shape[1:]), dtype=np.float64)
+        return np.asarray(gram.reshape(classes, classes, *weights.shape[1:]), dtype=np.float64)
 
     def variances(self, label: int, covariance: Array) -> Array:
         """``q K q'``; on differences K is a number."""
@@ -181,17 +180,18 @@ def query_orbits(axis: Axis, queries: QuerySet) -> tuple[Orbits, Integers]:
         return RowOrbits(axis, np.ones(1), rows, np.zeros((1, axis.classes))), orbit_of
     if queries.is_identity:
         sizes = axis.sizes.astype(np.float64)
-        kept = RowOrbits(axis, sizes, np.diag(sizes**-0.5), np.diag(1 - 1 / sizes))
-        return kept, axis.class_of
+        orbits = RowOrbits(axis, sizes, np.diag(sizes**-0.5), np.diag(1 - 1 / sizes))
+        return orbits, axis.class_of
     return _dense_orbits(axis, queries.dense())
 
 
 def _dense_orbits(axis: Axis, dense: Array) -> tuple[Orbits, Integers]:
     """Queries about one cell go by class and size of their coefficient, the others are alone."""
-    if len(dense) * axis.classes**2 > REWEIGHTED_HELD:
+    if len(dense) * axis.classes**2 > LIMITS.orbit_products:
         raise TooLarge(
             f"{len(dense):,} queries on {axis.classes:,} classes of cells of {axis.name!r} are too "
-            f"many for the largest error; their products of coefficients may be {REWEIGHTED_HELD:,}"
+            "many for the largest error; their products of coefficients may be "
+            f"{LIMITS.orbit_products:,}"
         )
     single = (dense != 0).sum(axis=1) == 1
     where = np.abs(dense).argmax(axis=1)
@@ -286,12 +286,6 @@ def _times(weights: Array, rows: Numbers) -> Array:
     return np.asarray(weights.reshape(-1, *[1] * (rows.ndim - 1)) * rows, dtype=np.float64)
 
 
-HELD = 2**26  # numbers of one array on the way from weights to a Gram matrix
-MOST_WEIGHTS = 2**22
-KEPT = (1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)  # weight that may be spread evenly at the end
-NEAR = 1 + 1e-5  # squared error over that of the search, below which no other share is tried
-
-
 @dataclass(frozen=True, eq=False)
 class TermOrbits:
     """The orbits of one term: a product of the orbits of its factors, one for every axis."""
@@ -318,15 +312,15 @@ class TermOrbits:
 
     def gram(self, part: Part, weights: Array) -> Array:
         """The Gram matrix on a subspace, for the weight of every query."""
-        found = self.weight * weights * self.copies
+        summed = self.weight * weights * self.copies
         for i, (factor, label) in enumerate(zip(self.factors, part, strict=True)):
             # axes done so far are pairs at the end; the next orbit axis is always the first
-            found = np.moveaxis(factor.gram(label, found), (0, 1), (-2, -1))
-            _check_held(found.size, i)
-        pairs = found.ndim // 2
+            summed = np.moveaxis(factor.gram(label, summed), (0, 1), (-2, -1))
+            _check_held(summed.size, i)
+        pairs = summed.ndim // 2
         order = [*range(0, 2 * pairs, 2), *range(1, 2 * pairs, 2)]
-        side = prod(found.shape[::2])
-        return np.asarray(found.transpose(order).reshape(side, side), dtype=np.float64)
+        side = prod(summed.shape[::2])
+        return np.asarray(summed.transpose(order).reshape(side, side), dtype=np.float64)
 
     def variances(self, part: Part, covariance: Array) -> Array:
         """``q K q'`` of one query of every orbit, K on a subspace."""
@@ -334,13 +328,13 @@ class TermOrbits:
             f.axis.classes if label == CLASS_SUMS else 1
             for f, label in zip(self.factors, part, strict=True)
         ]
-        found = covariance.reshape(sides + sides)
+        summed = covariance.reshape(sides + sides)
         pairs = len(sides)
-        found = found.transpose([a for i in range(pairs) for a in (i, pairs + i)])
+        summed = summed.transpose([a for i in range(pairs) for a in (i, pairs + i)])
         for i, (factor, label) in enumerate(zip(self.factors, part, strict=True)):
-            found = np.moveaxis(factor.variances(label, found), 0, -1)
-            _check_held(found.size, i)
-        return np.maximum(self.weight * found, 0.0)  # what has no variance may round below 0
+            summed = np.moveaxis(factor.variances(label, summed), 0, -1)
+            _check_held(summed.size, i)
+        return np.maximum(self.weight * summed, 0.0)  # what has no variance may round below 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,7 +376,7 @@ class WeightedOrbits:
         progress: SearchProgress | None = None,
     ) -> tuple[OrbitProblem, Certified]:
         """The subspaces of the best weights, and X on them with the bound on the largest error."""
-        return self._kept(self.weights(tolerance, starts, progress))
+        return self._answering_all(self.weights(tolerance, starts, progress))
 
     def weights(
         self,
@@ -403,7 +397,7 @@ class WeightedOrbits:
             d, e = self.diagonals(v[at_cells], w[at_queries])
             return d[first_cell], e[first_query]
 
-        found = certified_largest(
+        optimum = certified_largest(
             root_diagonals,
             len(first_cell),
             len(first_query),
@@ -413,7 +407,7 @@ class WeightedOrbits:
             start=self._start(starts) if starts else None,
             progress=progress,
         )
-        return replace(found, v=found.v[at_cells], w=found.w[at_queries])
+        return replace(optimum, v=optimum.v[at_cells], w=optimum.w[at_queries])
 
     def _start(self, starts: Mapping[str, CertifiedLargest]) -> tuple[Array, Array]:
         """Products of the known weights; all others equal, and a term as heavy as any other.
@@ -422,28 +416,28 @@ class WeightedOrbits:
         """
         v = np.ones(())
         for axis in self.axes:
-            known = starts.get(axis.name)
-            v = np.multiply.outer(v, 1 / axis.sizes if known is None else known.v)
+            start = starts.get(axis.name)
+            v = np.multiply.outer(v, 1 / axis.sizes if start is None else start.v)
         parts = []
         for term in self.terms:
             w = np.ones(())
             for axis, factor in zip(self.axes, term.factors, strict=True):
-                known = starts.get(axis.name)
-                w = np.multiply.outer(w, 1 / factor.copies if known is None else known.w)
+                start = starts.get(axis.name)
+                w = np.multiply.outer(w, 1 / factor.copies if start is None else start.w)
             parts.append(w.reshape(-1) / w.size)
         return v.reshape(-1), np.concatenate(parts)
 
-    def _kept(self, found: CertifiedLargest) -> tuple[OrbitProblem, Certified]:
+    def _answering_all(self, optimum: CertifiedLargest) -> tuple[OrbitProblem, Certified]:
         """Spread some weight evenly, so that no direction of the workload is left out.
 
         A query of weight 0 in a direction of its own would not be answered at all, one of very
         little weight badly. The share with the least largest error is kept.
         """
-        needed = self._ranks(np.ones(len(found.v)), np.ones(len(found.w)))
+        needed = self._ranks(np.ones(len(optimum.v)), np.ones(len(optimum.w)))
         least, best = np.inf, None
-        for share in KEPT:
-            v = found.v + share / float(self.frame.cells.sum())
-            w = found.w + share / float(self.query_copies.sum())
+        for share in LIMITS.orbit_spreads:
+            v = optimum.v + share / float(self.frame.cells.sum())
+            w = optimum.w + share / float(self.query_copies.sum())
             if self._ranks(v, w) != needed:
                 continue
             diagonal, errors = self.diagonals(v, w)
@@ -451,7 +445,7 @@ class WeightedOrbits:
             upper = scale * float((errors / w).max())
             if upper < least:
                 least, best = upper, (v, w, scale)
-            if upper <= found.upper * NEAR:
+            if upper <= optimum.upper * LIMITS.orbit_spread_error:
                 break
         if best is None:
             raise PlanError(
@@ -460,7 +454,7 @@ class WeightedOrbits:
             )
         v, w, scale = best
         subspaces = tuple(Subspace(part, gram) for part, gram in self.grams(w).items())
-        certified = Certified(v, scale, least, found.lower, found.steps)
+        certified = Certified(v, scale, least, optimum.lower, optimum.steps)
         return OrbitProblem(self.axes, subspaces), certified
 
     def _ranks(self, v: Array, w: Array) -> list[int]:
@@ -525,53 +519,59 @@ class WeightedOrbits:
 
 def weighted_orbits(workload: Workload) -> WeightedOrbits:
     """The symmetric problem of a union of products; PlanError where it does not fit."""
-    asked: list[Mapping[str, QuerySet]] = []
+    term_factors: list[Mapping[str, QuerySet]] = []
     for term in workload.terms:
         product = term.as_product()
         if product is None:
             raise PlanError(f"the group {term.name!r} is not a product of query sets")
-        asked.append(dict(product.factors))
-    names = workload.domain.in_order({n for factors in asked for n in factors})
+        term_factors.append(dict(product.factors))
+    names = workload.domain.in_order({n for factors in term_factors for n in factors})
     axes = tuple(
-        exchangeable(n, workload.domain[n].size, [f[n] for f in asked if n in f]) for n in names
+        exchangeable(n, workload.domain[n].size, [f[n] for f in term_factors if n in f])
+        for n in names
     )
     classes = prod(a.classes for a in axes)
-    if classes > SUBSPACE_SIZE:
+    if classes > LIMITS.subspace_size:
         raise TooLarge(
-            f"{classes:,} classes of cells, more than {SUBSPACE_SIZE:,} for the largest error; ask "
+            f"{classes:,} classes of cells, more than {LIMITS.subspace_size:,} for the largest "
+            "error; ask "
             "about coarser bins or fewer attributes at once"
         )
-    known: dict[tuple[str, int], Orbits] = {}
+    orbits_of: dict[tuple[str, int], Orbits] = {}
     terms = []
-    for term, factors in zip(workload.terms, asked, strict=True):
-        found = []
+    for term, factors in zip(workload.terms, term_factors, strict=True):
+        factors_of = []
         for axis in axes:
             queries = factors.get(axis.name) or Total(axis.cells)
             key = (axis.name, id(factors.get(axis.name)))
-            if key not in known:
-                known[key] = query_orbits(axis, queries)[0]
-            found.append(known[key])
-        terms.append(TermOrbits(tuple(found), term.weight**2))
+            if key not in orbits_of:
+                orbits_of[key] = query_orbits(axis, queries)[0]
+            factors_of.append(orbits_of[key])
+        terms.append(TermOrbits(tuple(factors_of), term.weight**2))
     count = sum(prod(t.shape) for t in terms)
-    if count > MOST_WEIGHTS:
-        raise TooLarge(f"{count:,} weights of queries, more than {MOST_WEIGHTS:,}; ask for fewer")
-    common = tuple(_common([f.get(a.name) for f in asked]) for a in axes)
-    return WeightedOrbits(axes, tuple(terms), common, _mirror(axes, asked, terms))
+    if count > LIMITS.orbit_weights:
+        raise TooLarge(
+            f"{count:,} weights of queries, more than {LIMITS.orbit_weights:,}; ask for fewer"
+        )
+    common = tuple(_common([f.get(a.name) for f in term_factors]) for a in axes)
+    return WeightedOrbits(axes, tuple(terms), common, _mirror(axes, term_factors, terms))
 
 
-def _common(asked: Sequence[QuerySet | None]) -> QuerySet | None:
+def _common(sets: Sequence[QuerySet | None]) -> QuerySet | None:
     """The query set that all terms ask."""
-    keys = {None if queries is None else queries.key for queries in asked}
-    return asked[0] if len(keys) == 1 else None
+    keys = {None if queries is None else queries.key for queries in sets}
+    return sets[0] if len(keys) == 1 else None
 
 
 def _mirror(
-    axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]], terms: Sequence[TermOrbits]
+    axes: tuple[Axis, ...],
+    term_factors: Sequence[Mapping[str, QuerySet]],
+    terms: Sequence[TermOrbits],
 ) -> Integers | None:
     """Where every query orbit goes when all axes of several classes are read backwards."""
     out = []
     start = 0
-    for factors, term in zip(asked, terms, strict=True):
+    for factors, term in zip(term_factors, terms, strict=True):
         numbers = np.arange(prod(term.shape)).reshape(term.shape)
         for i, axis in enumerate(axes):
             if axis.classes == 1:
@@ -592,8 +592,8 @@ def _root_and_inverse(a: Array) -> tuple[Array, Array]:
         return root[0], np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
     spend(EIGEN * float(len(a)) ** 3)
     values, vectors = np.linalg.eigh(a)
-    kept = values > values[-1] * len(values) * EIGEN_ROUNDING
-    root, vectors = np.sqrt(values[kept]), vectors[:, kept]
+    is_positive = values > values[-1] * len(values) * EIGEN_ROUNDING
+    root, vectors = np.sqrt(values[is_positive]), vectors[:, is_positive]
     return (vectors * vectors) @ root, (vectors / root) @ vectors.T
 
 
@@ -640,15 +640,15 @@ def _summed(at: Integers, values: Array) -> Array:
 
 
 def _check_held(count: int, axis: int) -> None:
-    if count > HELD:
+    if count > LIMITS.orbit_numbers:
         raise TooLarge(
-            f"{count:,} numbers after {axis + 1} attributes, more than {HELD:,} for the largest "
+            f"{count:,} numbers after {axis + 1} attributes, more than {LIMITS.orbit_numbers:,} "
+            "for the largest "
             "error; ask for fewer queries at once"
         )
 
 
-# --------------------
-# The variance of every query of a set under a covariance of the cells.
+# Variances of queries under a covariance of the cells
 
 
 def row_quadratics(queries: QuerySet, covariance: Array) -> Array:

@@ -37,7 +37,7 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import must_stop
-from sfumato.solve.nuclear import best_root, certified_optimum, root_diagonal
+from sfumato.solve.nuclear import EIGEN_ROUNDING, best_root, certified_optimum, root_diagonal
 from sfumato.strategy.base import Block, Norm
 from sfumato.strategy.matrix import Mixed
 from sfumato.strategy.measured import Mixture
@@ -191,8 +191,6 @@ def joined(cells: Mask, v: Array, candidates: Mask) -> tuple[Mask, Array]:
 
 
 # Lower bounds on the error of every strategy
-
-EIGEN_ROUNDING = 2.0**-50  # eigenvalues below this, in greatest ones times their number, are none
 
 
 class Lower(NamedTuple):

@@ -26,7 +26,8 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import must_stop, spend
 from sfumato.solve.farthest import farthest_pair
-from sfumato.solve.nuclear import LARGEST_SIDE, best_root, spanning_cells
+from sfumato.solve.nuclear import best_root, spanning_cells
+from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
 from sfumato.strategy.measured import Mixture
 from sfumato.strategy.strategy_limits import LIMITS
@@ -205,10 +206,10 @@ def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
     """Independent queries b and coordinates T with ``F = T F_b``."""
     from scipy.linalg import qr
 
-    if min(len(matrix), len(cells)) > LARGEST_SIDE:
+    if min(len(matrix), len(cells)) > SOLVE_LIMITS.matrix_side:
         raise TooLarge(
             f"{len(matrix):,} distinct queries on {matrix.shape[1]:,} distinct cells are too many "
-            f"for one matrix; one side must be at most {LARGEST_SIDE:,}"
+            f"for one matrix; one side must be at most {SOLVE_LIMITS.matrix_side:,}"
         )
     some = matrix[:, cells].astype(np.float64)
     lengths = np.linalg.norm(some, axis=1, keepdims=True)

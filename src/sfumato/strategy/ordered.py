@@ -32,19 +32,10 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
-from sfumato.solve.chain import (
-    MOST_POLES,
-    RELATIVE,
-    Chain,
-    applied,
-    covariances,
-    diagonals,
-    potentials,
-)
+from sfumato.solve.chain import RELATIVE, Chain, applied, covariances, diagonals, potentials
 from sfumato.solve.nuclear import CertifiedLargest, certified_optimum
-from sfumato.solve.orbits import SUBSPACE_SIZE
+from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.solve.tridiagonal import (
-    ACCURACY,
     PartialFractions,
     Root,
     Tridiagonal,
@@ -114,8 +105,10 @@ class Rooted(Term):
         if not (np.diff(self.root.shifts) > 0).all():
             # Equal poles would have a double one in r^2, which ``Root.squared`` does not count.
             raise PlanError("the poles of a measured root must increase; round the weights")
-        if len(self.root.shifts) > MOST_POLES:
-            raise PlanError(f"at most {MOST_POLES} poles, got {len(self.root.shifts)}")
+        if len(self.root.shifts) > SOLVE_LIMITS.chain_poles:
+            raise PlanError(
+                f"at most {SOLVE_LIMITS.chain_poles} poles, got {len(self.root.shifts)}"
+            )
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -766,7 +759,11 @@ def _measured(
     """The root for these weights of cells, with column norms of at most 1."""
     lines = prod(workload.domain[b].size for b in by)
     check_entries(chain.nodes * lines, f"the table of {', '.join([along, *by])}")
-    accuracy = LIMITS.ordered_fine_root if chain.nodes <= LIMITS.ordered_fine_cells else ACCURACY
+    accuracy = (
+        LIMITS.ordered_fine_root
+        if chain.nodes <= LIMITS.ordered_fine_cells
+        else SOLVE_LIMITS.root_accuracy
+    )
     root = inverse_fourth_root(*spectrum, accuracy)
     longest = float(column_bounds(chain, v, root).max())
     scaled = Root(root.shifts, root.weights / np.sqrt(longest))
@@ -813,7 +810,7 @@ def largest_error(workload: Workload, progress: SearchProgress | None = None) ->
     """
 
     if _is_long(workload, Prefix, LIMITS.rational_root_cells) or _is_long(
-        workload, Ranges, SUBSPACE_SIZE + 1
+        workload, Ranges, SOLVE_LIMITS.subspace_size + 1
     ):
         return ordered_largest(workload, LIMITS.largest_tolerance)
     try:

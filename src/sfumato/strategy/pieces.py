@@ -32,7 +32,7 @@ import numpy as np
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import EIGEN, must_stop, spend
 from sfumato.solve.lattice import Lattice, lattice
-from sfumato.solve.nuclear import certified_optimum
+from sfumato.solve.nuclear import EIGEN_ROUNDING, certified_optimum
 from sfumato.solve.tridiagonal import inverse_gram, root_diagonal
 from sfumato.solve.weighted_orbits import Reweighted
 from sfumato.strategy.base import Block, Norm, SumOfProducts
@@ -555,9 +555,6 @@ def _height(a: Sequence[float] | Array, b: Sequence[float] | Array, points: Arra
 # Lower bound for a union, attribute by attribute
 
 
-ROUNDING = 2.0**-50
-
-
 def pinched_bound(workload: Workload, cells: Mapping[str, Array] | None = None) -> float:
     """A lower bound on the weighted squared error at unit noise; 0 where it does not apply.
 
@@ -670,7 +667,7 @@ def _parts(gram: Array, v: Array, rho: float) -> tuple[float, float]:
     towards = np.eye(len(s)) + (rho - 1) * np.outer(s, s)
     values, vectors = np.linalg.eigh(towards @ k @ towards)
     # What may be a rounded zero counts as zero: the bound must not be too great.
-    roots = np.sqrt(np.where(values > values[-1] * len(values) * ROUNDING, values, 0.0))
+    roots = np.sqrt(np.where(values > values[-1] * len(values) * EIGEN_ROUNDING, values, 0.0))
     along = float(((s @ vectors) ** 2 * roots).sum())
     return along / rho, float(roots.sum()) - along
 
@@ -692,7 +689,7 @@ def _problem(workload: Workload, cells: Mapping[str, Array]) -> _Problem | None:
         sets.append(tuple(i for i, _ in factors))
         symbols.append(tuple(numbers[i, q.key] for i, q in factors))
     subsets = lattice(sets)
-    used = tuple(_listed(symbols, terms, rows.shape[1]) for terms, rows in subsets.asked)
+    used = tuple(_listed(symbols, terms, rows.shape[1]) for terms, rows in subsets.by_size)
     weights = np.array([term.weight**2 for term in workload.terms])
     ones = np.ones(len(numbers))
     made = _Problem(subsets, weights, used, ones, ones.copy(), ones.copy(), {})
@@ -782,7 +779,7 @@ def query_set_bound(queries: QuerySet) -> float:
     if queries.size > LIMITS.query_set_cells:
         return closed
     values = np.linalg.eigvalsh(queries.gram())
-    positive = values[values > values[-1] * len(values) * 2.0**-50]
+    positive = values[values > values[-1] * len(values) * EIGEN_ROUNDING]
     return max(closed, float(np.sqrt(positive).sum() ** 2 / len(values)))  # Li and Miklau 2013
 
 

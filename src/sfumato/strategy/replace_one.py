@@ -30,7 +30,7 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import EIGEN, must_stop, spend
-from sfumato.solve.nuclear import best_root, certified_optimum
+from sfumato.solve.nuclear import EIGEN_ROUNDING, best_root, certified_optimum
 from sfumato.solve.orbits import orbit_problem
 from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.conditions import Conditions
@@ -207,7 +207,7 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
             spend(EIGEN * float(rank) ** 3 + 2.0 * rank * rank * len(lam))
             inside = root @ ((apart * lam) @ apart.T) @ root
             own, directions = np.linalg.eigh(inside)
-            own = np.maximum(own, own[-1] * 2.0**-50 * len(own))
+            own = np.maximum(own, own[-1] * EIGEN_ROUNDING * len(own))
             return np.asarray(root @ (directions / np.sqrt(own)) @ directions.T @ root)
 
         def diagonal(lam: Array, apart: Array = apart) -> Array:
@@ -262,7 +262,7 @@ def _helped(problem: _Problem, form: Array, bound: float) -> Array:
 def _below(root: Array, apart: Array, lam: Array) -> float:
     """The lower bound of pair weights; eigenvalues within rounding of 0 do not count."""
     values = np.linalg.eigvalsh(root @ ((apart * lam) @ apart.T) @ root)
-    positive = values[values > values[-1] * len(values) * 2.0**-50]
+    positive = values[values > values[-1] * len(values) * EIGEN_ROUNDING]
     return float(np.sqrt(positive).sum()) ** 2 / float(lam.sum())
 
 

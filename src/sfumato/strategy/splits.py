@@ -396,7 +396,7 @@ TermFactors = Sequence[Mapping[str, QuerySet]]
 class Union:
     """Which query sets the terms ask, by number, and all pairs of a term and a subset of it.
 
-    ``used`` belongs to ``subsets.asked``: the numbers of the query sets replace the attributes.
+    ``used`` belongs to ``subsets.by_size``: the numbers of the query sets replace the attributes.
     """
 
     subsets: Lattice
@@ -424,7 +424,7 @@ def union(
     """The union of terms over these attributes, with these numbers of query sets."""
     subsets = lattice(sets)
     used = []
-    for terms, rows in subsets.asked:
+    for terms, rows in subsets.by_size:
         listed = np.array([symbols[t] for t in terms.tolist()], dtype=np.int64)
         used.append(listed.reshape(len(terms), rows.shape[1]))
     return Union(subsets, tuple(used), weights)

@@ -31,6 +31,7 @@ from math import ceil, log2, pi, sqrt
 import numpy as np
 
 from sfumato.errors import PlanError
+from sfumato.solve.nuclear import EIGEN_ROUNDING
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers
 
@@ -536,8 +537,6 @@ def _echoed() -> Callable[[Array, Array, Array, Array, Array, int], tuple[Array,
 
 
 # Lower bounds for sliding windows
-
-EIGEN_ROUNDING = 2.0**-50
 
 
 def windows_bound(length: int, width: int, guess: Array) -> float:

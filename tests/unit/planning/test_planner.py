@@ -227,7 +227,7 @@ def test_an_equal_plan_is_remembered_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path))
-    monkeypatch.setattr(effort, "WORTH", 0.0)
+    monkeypatch.setattr(effort, "LIMITS", replace(effort.LIMITS, stored_search_minimum=0.0))
     work = sf.prefixes(sf.Domain({"t": 200}), "t")
     budget = sf.Budget(mu=1)
     searched: list[str] = []

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +90,9 @@ def test_a_plan_reads_no_clock_unless_seconds_are_given(
 def test_a_plan_is_the_same_with_a_cold_and_a_warm_cache(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(effort_module, "WORTH", 0.0)
+    monkeypatch.setattr(
+        effort_module, "LIMITS", replace(effort_module.LIMITS, stored_search_minimum=0.0)
+    )
     monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path))
     work = WORKLOADS[name]()
     plans = [sf.plan(work, BUDGET, cache=cache) for cache in (False, True, True)]

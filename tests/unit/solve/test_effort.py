@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from time import thread_time
 
@@ -30,7 +31,9 @@ def _solve() -> Certified:
 
 @pytest.fixture
 def every_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effort_module, "WORTH", 0.0)
+    monkeypatch.setattr(
+        effort_module, "LIMITS", replace(effort_module.LIMITS, stored_search_minimum=0.0)
+    )
 
 
 class _Counting:
@@ -126,7 +129,9 @@ def test_a_cache_that_cannot_be_written_is_no_cache(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("every_search")
 def test_the_oldest_memories_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effort_module, "LARGEST_FOLDER", 3000)
+    monkeypatch.setattr(
+        effort_module, "LIMITS", replace(effort_module.LIMITS, stored_search_bytes=3000)
+    )
     for i in range(8):
         with effort(f"key{i}", folder=tmp_path):
             _solve()
