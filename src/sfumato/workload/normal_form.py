@@ -21,8 +21,6 @@ round.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -33,6 +31,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sfumato.digest import canonical_json, sha256
 from sfumato.domain.domain import Domain
 from sfumato.types import Array, Integers
 from sfumato.workload.predicates import And, Condition, In
@@ -335,8 +334,8 @@ def _tables(workload: Workload) -> Normal | None:
 def _key(domain: Domain, zero: bool, *parts: list[list[object]]) -> str:
     """SHA-256 of the domain and of rows with their weights: diagrams, boxes, loose rows, wholes."""
     listed = [sorted(part) for part in parts]
-    text = json.dumps(["sfumato queries 2", zero, *listed], separators=(",", ":"))
-    return hashlib.sha256(domain.digest().encode() + text.encode()).hexdigest()
+    text = canonical_json(["sfumato queries 2", zero, *listed])
+    return sha256(domain.digest().encode() + text.encode())
 
 
 class _Form:

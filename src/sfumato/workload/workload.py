@@ -9,7 +9,6 @@ never built.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sfumato.digest import sha256
 from sfumato.domain.domain import Domain
 from sfumato.domain.values import joined
 from sfumato.errors import TooLarge, WorkloadError
@@ -289,7 +289,7 @@ class Workload:
         from sfumato.workload.canonical import canonical_bytes
 
         head = self.domain.digest().encode()
-        return hashlib.sha256(head + canonical_bytes(self.terms)).hexdigest()
+        return sha256(head + canonical_bytes(self.terms))
 
 
 def union(works: Sequence[Workload]) -> Workload:

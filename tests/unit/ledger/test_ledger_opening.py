@@ -62,9 +62,9 @@ def test_the_command_of_the_error_creates_the_ledger_that_was_meant(
     with pytest.raises(SystemExit) as left:
         main([*shlex.split(command)[1:], "--json"])
     assert left.value.code == 0
-    book = Ledger.open(place)
-    assert book.unit == unit
-    assert (book.table_id, book.neighbours, book.budget) == ("my people's", neighbours, total)
+    ledger = Ledger.open(place)
+    assert ledger.unit == unit
+    assert (ledger.table_id, ledger.neighbours, ledger.budget) == ("my people's", neighbours, total)
     [python] = [line for line in lines if line.startswith("  sf.")]
     place.unlink()
     Path(f"{place}.head").unlink()

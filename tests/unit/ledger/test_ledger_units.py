@@ -85,25 +85,27 @@ def requests_of(unit):
     correction = sf.correct(WORK, SMALL, 10, unit=unit)
     watch = sf.watch(10, SMALL, 5, largest=1 if unit is None else unit.rows)
     return {
-        "plan": lambda book: plan.release(VISITS, ledger=book, name="t"),
-        "adaptive": lambda book: adaptive.release(VISITS, ledger=book, name="t"),
-        "correction": lambda book: correction.release(VISITS, [100.0] * 6, ledger=book, name="t"),
-        "watch": lambda book: watch.release(CALENDAR, DAYS, "day", book, unit=unit, name="t"),
-        "session": lambda book: ask(book, unit),
+        "plan": lambda ledger: plan.release(VISITS, ledger=ledger, name="t"),
+        "adaptive": lambda ledger: adaptive.release(VISITS, ledger=ledger, name="t"),
+        "correction": lambda ledger: correction.release(
+            VISITS, [100.0] * 6, ledger=ledger, name="t"
+        ),
+        "watch": lambda ledger: watch.release(CALENDAR, DAYS, "day", ledger, unit=unit, name="t"),
+        "session": lambda ledger: ask(ledger, unit),
     }
 
 
-def ask(book, unit):
+def ask(ledger, unit):
     with sf.open_session(
-        VISITS, DOMAIN, SMALL, ledger=book, unit=unit, name="t", updates=2
+        VISITS, DOMAIN, SMALL, ledger=ledger, unit=unit, name="t", updates=2
     ) as session:
         session.ask("SELECT COUNT(*) FROM t WHERE sex = 1")
 
 
 SERIES = {
-    "stream": lambda book: sf.Stream(10, SMALL, ledger=book, name="t").close(),
-    "series": lambda book: sf.watch(3, SMALL, 5).values([1, 2, 3], ledger=book, name="t"),
-    "running": lambda book: sf.watch(3, SMALL, 5).begin(ledger=book, name="t"),
+    "stream": lambda ledger: sf.Stream(10, SMALL, ledger=ledger, name="t").close(),
+    "series": lambda ledger: sf.watch(3, SMALL, 5).values([1, 2, 3], ledger=ledger, name="t"),
+    "running": lambda ledger: sf.watch(3, SMALL, 5).begin(ledger=ledger, name="t"),
 }
 KINDS = ["plan", "adaptive", "correction", "watch", "session"]
 
@@ -111,30 +113,30 @@ KINDS = ["plan", "adaptive", "correction", "watch", "session"]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("unit", "other"), [(None, PATIENT), (PATIENT, None)])
 def test_requests_per_person_and_per_row_do_not_share_a_ledger(tmp_path, kind, unit, other):
-    book = Ledger.create(tmp_path / "l", Budget(epsilon=1), "t")
-    requests_of(unit)[kind](book)
-    assert book.unit == ("row" if unit is None else unit)
-    spent = book.spent().share
+    ledger = Ledger.create(tmp_path / "l", Budget(epsilon=1), "t")
+    requests_of(unit)[kind](ledger)
+    assert ledger.unit == ("row" if unit is None else unit)
+    spent = ledger.spent().share
     for others in (requests_of(other), SERIES):
         for request in others.values():
             with pytest.raises(LedgerError, match="do not add up, and nothing was spent"):
-                request(book)
-    assert book.spent().share == spent
-    assert book.verify().problems == ()
+                request(ledger)
+    assert ledger.spent().share == spent
+    assert ledger.verify().problems == ()
 
 
 @pytest.mark.parametrize("kind", list(SERIES))
 def test_a_ledger_of_events_takes_events_only(tmp_path, kind):
-    book = Ledger.create(tmp_path / "l", Budget(epsilon=1), "t")
-    SERIES[kind](book)
-    assert book.unit == "event"
+    ledger = Ledger.create(tmp_path / "l", Budget(epsilon=1), "t")
+    SERIES[kind](ledger)
+    assert ledger.unit == "event"
     for unit in (None, PATIENT):
         for request in requests_of(unit).values():
             with pytest.raises(LedgerError, match="protects one event"):
-                request(book)
+                request(ledger)
     for request in SERIES.values():
-        request(book)
-    assert book.verify().problems == ()
+        request(ledger)
+    assert ledger.verify().problems == ()
 
 
 @pytest.fixture
@@ -223,11 +225,11 @@ def test_requests_of_older_versions_tell_their_unit(request_json, unit):
 
 
 def test_requests_of_today_tell_the_unit_that_older_records_would_have_told(tmp_path):
-    book = Ledger.create(tmp_path / "l", Budget(epsilon=1), "t")
+    ledger = Ledger.create(tmp_path / "l", Budget(epsilon=1), "t")
     for kind, request in requests_of(PATIENT).items():
         if kind != "session":
-            request(book)
-    found = [unit_of_debit(Debited(e.key, e.request, e.cost, "")) for e in book.entries()]
+            request(ledger)
+    found = [unit_of_debit(Debited(e.key, e.request, e.cost, "")) for e in ledger.entries()]
     assert found == [PATIENT] * 4
 
 
