@@ -102,11 +102,17 @@ def test_every_property_and_error_has_a_docstring() -> None:
             assert bare == [], name
 
 
-HOMES = sorted({v.__module__ for _, v, _ in PUBLIC})
+@pytest.mark.parametrize("value", [v for _, v, _ in PUBLIC], ids=[name for name, _, _ in PUBLIC])
+def test_examples_run_as_they_stand(value: Callable[..., object]) -> None:
+    """Nothing but what an example imports itself is there, and all of it is public."""
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    for example in finder.find(value, value.__name__, globs={}):
+        assert "sfumato." not in (example.docstring or "").split(">>>", 1)[-1]
+        assert runner.run(example).failed == 0
 
 
-@pytest.mark.parametrize("home", HOMES)
-def test_examples_in_docstrings_give_what_they_show(home: str) -> None:
+@pytest.mark.parametrize("home", sorted({v.__module__ for _, v, _ in PUBLIC}))
+def test_examples_of_their_modules_give_what_they_show(home: str) -> None:
     assert doctest.testmod(import_module(home)).failed == 0
 
 

@@ -44,7 +44,8 @@ def example(name: str = "adult") -> Example:
     Raises:
         SchemaError: If there is no such table.
 
-    >>> table, domain = example()
+    >>> import sfumato as sf
+    >>> table, domain = sf.example()
     >>> table.name, domain["sex"].size
     ('adult.parquet', 2)
     """

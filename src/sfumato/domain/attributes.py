@@ -85,7 +85,8 @@ class Level:
     Raises:
         SchemaError: A number is not that of a group.
 
-    >>> Level("coast", ("yes", "no"), (0, 1, 0)).group_of
+    >>> import sfumato as sf
+    >>> sf.Level("coast", ("yes", "no"), (0, 1, 0)).group_of
     (0, 1, 0)
     """
 
@@ -373,7 +374,8 @@ class Category(Attribute):
     Raises:
         SchemaError: A value comes twice, or an argument is none of these.
 
-    >>> Category("sex", ("Female", "Male")).size
+    >>> import sfumato as sf
+    >>> sf.Category("sex", ("Female", "Male")).size
     2
     """
 
@@ -434,7 +436,8 @@ class Category(Attribute):
         Returns:
             The number of its cell; None if it is not listed.
 
-        >>> Category("size", (1, 2)).code(2), Category("size", (1, 2)).code(True)
+        >>> import sfumato as sf
+        >>> sf.Category("size", (1, 2)).code(2), sf.Category("size", (1, 2)).code(True)
         (1, None)
         """
         # True == 1 in Python, but a column of whole numbers holds no truth values.
@@ -470,7 +473,8 @@ class Boolean(Attribute):
     Raises:
         SchemaError: An argument is none of these.
 
-    >>> Boolean("employed", nulls="missing").labels
+    >>> import sfumato as sf
+    >>> sf.Boolean("employed", nulls="missing").labels
     (False, True, '(missing)')
     """
 
@@ -534,9 +538,10 @@ class Integer(Attribute):
     Raises:
         SchemaError: The range is empty, or an argument is none of these.
 
-    >>> Integer("age", 17, 90).size
+    >>> import sfumato as sf
+    >>> sf.Integer("age", 17, 90).size
     74
-    >>> Integer("age", 0, 99, 10).label(3)
+    >>> sf.Integer("age", 0, 99, 10).label(3)
     '30-39'
     """
 
@@ -634,7 +639,8 @@ class Numeric(Attribute):
     Raises:
         SchemaError: The edges do not increase, or an argument is none of these.
 
-    >>> Numeric("income", (0, 1000, 5000)).labels
+    >>> import sfumato as sf
+    >>> sf.Numeric("income", (0, 1000, 5000)).labels
     ('[0, 1000)', '[1000, 5000]')
     """
 
@@ -774,7 +780,9 @@ class DateTime(Attribute):
     Raises:
         SchemaError: The range is empty, or an argument is none of these.
 
-    >>> DateTime("visit", datetime(2024, 1, 1), datetime(2025, 1, 1), "month").size
+    >>> from datetime import datetime
+    >>> import sfumato as sf
+    >>> sf.DateTime("visit", datetime(2024, 1, 1), datetime(2025, 1, 1), "month").size
     12
     """
 

@@ -42,7 +42,8 @@ class Domain:
     Raises:
         SchemaError: There is no attribute, or two have one name.
 
-    >>> domain = Domain({"age": 100, "sex": 2})
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2})
     >>> domain.shape, domain.size
     ((100, 2), 200)
     """
@@ -158,7 +159,8 @@ class Domain:
         Raises:
             WorkloadError: There is no such attribute.
 
-        >>> Domain({"age": 100, "sex": 2}).in_order(["sex", "age", "sex"])
+        >>> import sfumato as sf
+        >>> sf.Domain({"age": 100, "sex": 2}).in_order(["sex", "age", "sex"])
         ('age', 'sex')
         """
         names = (names,) if isinstance(names, str) else names

@@ -70,7 +70,9 @@ def noise_of(amount: Fraction, kind: NoiseKind, sensitivity: int = 1) -> NoiseLa
     Returns:
         The law of the noise.
 
-    >>> noise_of(Fraction(1, 4), "gaussian").scale
+    >>> from fractions import Fraction
+    >>> import sfumato as sf
+    >>> sf.study.noise_of(Fraction(1, 4), "gaussian").scale
     Fraction(2, 1)
     """
     _positive(amount)
@@ -112,7 +114,9 @@ def sparse_of_epsilon(
     Returns:
         The law.
 
-    >>> law = sparse_of_epsilon(Fraction(9), discoveries=8, is_monotone=True)
+    >>> from fractions import Fraction
+    >>> import sfumato as sf
+    >>> law = sf.study.sparse_of_epsilon(Fraction(9), discoveries=8, is_monotone=True)
     >>> round(1 / float(law.threshold.scale), 6), round(1 / float(law.query.scale), 6)
     (1.8, 0.9)
     """
@@ -586,7 +590,9 @@ def plan_sparse(
     Raises:
         PlanError: An argument is wrong, or the budget is too small.
 
-    >>> plan = plan_sparse(Budget(mu=1), 3, 100, 1, is_monotone=True, with_numbers=False)
+    >>> import sfumato as sf
+    >>> budget = sf.Budget(mu=1)
+    >>> plan = sf.study.plan_sparse(budget, 3, 100, 1, is_monotone=True, with_numbers=False)
     >>> plan.epochs, plan.law.discoveries
     (3, 1)
     """

@@ -103,13 +103,14 @@ class Budget:
     Raises:
         BudgetError: A number is out of range, or more or fewer than one of the three is said.
 
-    >>> Budget(epsilon=1, delta=1e-9).gaussian_mu
+    >>> import sfumato as sf
+    >>> sf.Budget(epsilon=1, delta=1e-9).gaussian_mu
     0.18197480729533225
-    >>> Budget(rho="0.5").gaussian_mu
+    >>> sf.Budget(rho="0.5").gaussian_mu
     1.0
-    >>> Budget(epsilon=0.5).is_pure
+    >>> sf.Budget(epsilon=0.5).is_pure
     True
-    >>> Budget(epsilon=4, delta=1e-9, pure=3).describe()
+    >>> sf.Budget(epsilon=4, delta=1e-9, pure=3).describe()
     'epsilon = 4, delta = 1e-9, of which epsilon = 3 for pure noise'
     """
 
@@ -154,7 +155,8 @@ class Budget:
     def currency(self) -> str:
         """The parameter that the budget is counted in: "epsilon", "rho" or "mu".
 
-        >>> Budget(epsilon=1, delta=1e-9).currency, Budget(rho=1).currency
+        >>> import sfumato as sf
+        >>> sf.Budget(epsilon=1, delta=1e-9).currency, sf.Budget(rho=1).currency
         ('epsilon', 'rho')
         """
         return "epsilon" if self.epsilon is not None else "rho" if self.rho is not None else "mu"
@@ -183,7 +185,8 @@ class Budget:
         Returns:
             The total, with lanes where they make sense.
 
-        >>> Budget(epsilon=4, delta=1e-9).reserving(Budget(epsilon=1, delta=1e-9)).pure
+        >>> import sfumato as sf
+        >>> sf.Budget(epsilon=4, delta=1e-9).reserving(sf.Budget(epsilon=1, delta=1e-9)).pure
         Fraction(3, 1)
         """
         mu = None if gaussian.is_pure else gaussian.gaussian_mu
@@ -207,7 +210,8 @@ class Budget:
         Returns:
             This total, with lanes if the other has some.
 
-        >>> Budget(3, 1e-9).with_lanes_of(Budget(4, 1e-9, pure=3)).pure
+        >>> import sfumato as sf
+        >>> sf.Budget(3, 1e-9).with_lanes_of(sf.Budget(4, 1e-9, pure=3)).pure
         Fraction(2, 1)
         """
         lane = other.gaussian_lane
@@ -233,7 +237,8 @@ class Budget:
         Raises:
             BudgetError: If they do not fit, or this total is not an (epsilon, delta).
 
-        >>> Budget(epsilon=2, delta=1e-6).with_lanes_for([Budget(1, 1e-6), Budget(1)]).pure
+        >>> import sfumato as sf
+        >>> sf.Budget(epsilon=2, delta=1e-6).with_lanes_for([sf.Budget(1, 1e-6), sf.Budget(1)]).pure
         Fraction(1, 1)
         """
         if not self.delta or self.epsilon is None:
@@ -300,9 +305,10 @@ class Budget:
         Returns:
             Whether whoever has the other may be promised this one.
 
-        >>> Budget(epsilon=1).is_within(Budget(epsilon=2, delta=1e-9))
+        >>> import sfumato as sf
+        >>> sf.Budget(epsilon=1).is_within(sf.Budget(epsilon=2, delta=1e-9))
         True
-        >>> Budget(rho=1).is_within(Budget(epsilon=2, delta=1e-9))
+        >>> sf.Budget(rho=1).is_within(sf.Budget(epsilon=2, delta=1e-9))
         False
         """
         pairs = [(getattr(self, name), getattr(other, name)) for name in _NAMES]
@@ -314,7 +320,8 @@ class Budget:
         Returns:
             The numbers of the promise, as people write them.
 
-        >>> Budget(epsilon=1, delta=1e-9).describe()
+        >>> import sfumato as sf
+        >>> sf.Budget(epsilon=1, delta=1e-9).describe()
         'epsilon = 1, delta = 1e-9'
         """
         parts = (
@@ -334,7 +341,8 @@ class Budget:
         Returns:
             The numbers of the promise as fractions.
 
-        >>> Budget(epsilon=0.1, delta=1e-9).as_json()
+        >>> import sfumato as sf
+        >>> sf.Budget(epsilon=0.1, delta=1e-9).as_json()
         {'epsilon': '1/10', 'delta': '1/1000000000'}
         """
         parts = (
@@ -359,7 +367,8 @@ class Budget:
         Raises:
             BudgetError: The value is none.
 
-        >>> Budget.from_json({"rho": "1/8"})
+        >>> import sfumato as sf
+        >>> sf.Budget.from_json({"rho": "1/8"})
         Budget(rho = 0.125)
         """
         if not isinstance(value, Mapping) or not set(value) <= set(_NAMES):

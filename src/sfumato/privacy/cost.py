@@ -83,7 +83,9 @@ class Cost:
     Args:
         parts: What each mechanism of the release costs.
 
-    >>> Cost.gaussian(Fraction(1, 50)) + Cost.pure(Fraction(1, 10))
+    >>> from fractions import Fraction
+    >>> import sfumato as sf
+    >>> sf.Cost.gaussian(Fraction(1, 50)) + sf.Cost.pure(Fraction(1, 10))
     Cost(mu^2 = 0.02, epsilon = 0.1)
     """
 
@@ -146,7 +148,9 @@ class Cost:
         Returns:
             The parts, as people write them.
 
-        >>> Cost.pure(Fraction(1, 4)).describe()
+        >>> from fractions import Fraction
+        >>> import sfumato as sf
+        >>> sf.Cost.pure(Fraction(1, 4)).describe()
         'epsilon = 0.25'
         """
         amounts = (("mu^2", self.mu_squared), ("epsilon", self.pure_epsilon))
@@ -158,7 +162,9 @@ class Cost:
         Returns:
             One object per part, with fractions.
 
-        >>> Cost.pure(Fraction(1, 3), steps=4).as_json()
+        >>> from fractions import Fraction
+        >>> import sfumato as sf
+        >>> sf.Cost.pure(Fraction(1, 3), steps=4).as_json()
         [{'kind': 'pure', 'epsilon': '1/3', 'steps': 4}]
         """
         return [

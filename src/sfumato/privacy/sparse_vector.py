@@ -76,7 +76,10 @@ class SparseLaw:
             is treated as just so far below.
         offset: Is added to every threshold; public, it centres one-sided noise.
 
-    >>> law = SparseLaw(NoiseLaw("laplace", Fraction(4)), NoiseLaw("laplace", Fraction(8)))
+    >>> from fractions import Fraction
+    >>> import sfumato as sf
+    >>> quarter = sf.study.noise_of(Fraction(1, 4), "laplace")
+    >>> law = sf.study.SparseLaw(quarter, sf.study.noise_of(Fraction(1, 8), "laplace"))
     >>> law.cost
     Cost(epsilon = 0.5)
     """

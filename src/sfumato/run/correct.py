@@ -392,7 +392,7 @@ def correct(
 
     >>> import sfumato as sf
     >>> work = sf.marginals(sf.Domain({"age": 100, "sex": 2}), 1)
-    >>> correct(work, Budget(epsilon=1), tolerance=100, corrections=2).corrections
+    >>> sf.correct(work, sf.Budget(epsilon=1), tolerance=100, corrections=2).corrections
     2
     """
     from sfumato.planning.adaptive_costs import answer_moves

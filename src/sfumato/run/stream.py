@@ -220,7 +220,8 @@ def plan_stream(
         PlanError: An argument is wrong.
         TooLarge: The streams need too many numbers.
 
-    >>> plan_stream(100, Budget(mu=1)).forecast.strategy
+    >>> import sfumato as sf
+    >>> sf.plan_stream(100, sf.Budget(mu=1)).forecast.strategy
     'optimal'
     """
     names, is_scalar = _names(dimensions)
@@ -264,8 +265,8 @@ class Stream:
         TooLarge: The streams need too many numbers.
         BudgetExhausted: The cost does not fit what is left.
 
-    >>> from sfumato.privacy.budget import Budget
-    >>> stream = Stream(100, Budget(mu=1))
+    >>> import sfumato as sf
+    >>> stream = sf.Stream(100, sf.Budget(mu=1))
     >>> total = stream.add(1)
     >>> stream
     Stream(step 1 of 100: optimal at mu = 1, typical error 2.24)

@@ -541,7 +541,8 @@ def watch(
     Raises:
         PlanError: An argument is wrong.
 
-    >>> watch(365, Budget(epsilon=1), threshold=50, alerts=2).alerts
+    >>> import sfumato as sf
+    >>> sf.watch(365, sf.Budget(epsilon=1), threshold=50, alerts=2).alerts
     2
     """
     if (

@@ -599,7 +599,9 @@ def plan_session(
     Raises:
         PlanError: An argument is wrong, or the budget is too small.
 
-    >>> plan = plan_session(Domain({"age": 100, "sex": 2}), Budget(epsilon=1), records=50_000)
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2})
+    >>> plan = sf.plan_session(domain, sf.Budget(epsilon=1), records=50_000)
     >>> plan.updates, plan.epoch_cost.pure_epsilon * plan.updates <= 1
     (59, True)
     """

@@ -177,8 +177,9 @@ def bounded_bias(
     Raises:
         PlanError: An argument is wrong.
 
+    >>> import sfumato as sf
     >>> import numpy as np
-    >>> found = bounded_bias(np.eye(4), 0.25)
+    >>> found = sf.study.bounded_bias(np.eye(4), 0.25)
     >>> bool(found.lower_bound <= found.gamma), round(found.alpha, 6)
     (True, 0.25)
     """
@@ -272,8 +273,9 @@ def trade_off(
     Returns:
         Pairs of a bias and the error at it.
 
+    >>> import sfumato as sf
     >>> import numpy as np
-    >>> [round(error, 2) for _, error in trade_off(np.eye(2), 1.0, [0.0, 0.5, 1.0])]
+    >>> [round(error, 2) for _, error in sf.study.trade_off(np.eye(2), 1.0, [0.0, 0.5, 1.0])]
     [1.0, 0.58, 1.0]
     """
     factorizations = [(float(a), bounded_bias(F, a, tolerance)) for a in alphas]

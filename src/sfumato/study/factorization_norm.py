@@ -144,8 +144,9 @@ def factorize(
         WorkloadError: The queries are no matrix of finite numbers, or all of them are zero.
         TooLarge: The matrix has too many entries.
 
+    >>> import sfumato as sf
     >>> import numpy as np
-    >>> found = factorize(np.ones((5, 8)))
+    >>> found = sf.factorize(np.ones((5, 8)))
     >>> round(found.gamma, 6)
     1.0
     """

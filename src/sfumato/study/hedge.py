@@ -271,7 +271,9 @@ class Experts:
     Raises:
         PlanError: An argument is wrong.
 
-    >>> experts = Experts(2, rate=1.0)
+    >>> import numpy as np
+    >>> import sfumato as sf
+    >>> experts = sf.study.Experts(2, rate=1.0)
     >>> experts.learn(np.array([1.0, 0.0]))
     0.5
     >>> experts.shares.round(3).tolist()
@@ -367,7 +369,8 @@ def best_rate(experts: int, rounds: int) -> float:
     Returns:
         The rate.
 
-    >>> round(best_rate(100, 1000), 4)
+    >>> import sfumato as sf
+    >>> round(sf.study.best_rate(100, 1000), 4)
     0.0679
     """
     if experts < 2 or rounds < 1:

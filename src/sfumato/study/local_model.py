@@ -142,7 +142,8 @@ class RandomizedResponse:
         BudgetError: Epsilon is out of range.
         SchemaError: The size is.
 
-    >>> response = RandomizedResponse(epsilon=1, size=4)
+    >>> import sfumato as sf
+    >>> response = sf.study.RandomizedResponse(epsilon=1, size=4)
     >>> round(float(response.keep), 6), round(float(response.other), 6)
     (0.475367, 0.174878)
     """
@@ -352,7 +353,9 @@ def response_error(
     Raises:
         PlanError: An argument is out of range.
 
-    >>> round(response_error(RandomizedResponse(1, 2), rows=10_000, queries=100, beta=0.05), 1)
+    >>> import sfumato as sf
+    >>> response = sf.study.RandomizedResponse(1, 2)
+    >>> round(sf.study.response_error(response, rows=10_000, queries=100, beta=0.05), 1)
     440.7
     """
     log_term = math.log(2 * _checked_number(queries) / _checked_beta(beta))
@@ -381,7 +384,9 @@ def response_rows_needed(
     Raises:
         PlanError: An argument is out of range.
 
-    >>> response_rows_needed(RandomizedResponse(1, 2), alpha=0.05, beta=0.05, queries=100)
+    >>> import sfumato as sf
+    >>> response = sf.study.RandomizedResponse(1, 2)
+    >>> sf.study.response_rows_needed(response, alpha=0.05, beta=0.05, queries=100)
     7768
     """
     if not (math.isfinite(alpha) and alpha > 0):
@@ -635,7 +640,8 @@ def joint_response(sizes: Sequence[int], epsilon: Fraction | float) -> Randomize
     Raises:
         TooLarge: There are too many joint cells.
 
-    >>> joint_response((3, 2), 1).size
+    >>> import sfumato as sf
+    >>> sf.study.joint_response((3, 2), 1).size
     6
     """
     for size in sizes:
@@ -709,7 +715,9 @@ def product_queries(*factors: npt.ArrayLike) -> Floats:
     Raises:
         TooLarge: The product has too many entries.
 
-    >>> product_queries(np.eye(2), np.ones((1, 3)))
+    >>> import numpy as np
+    >>> import sfumato as sf
+    >>> sf.study.product_queries(np.eye(2), np.ones((1, 3)))
     array([[1., 1., 1., 0., 0., 0.],
            [0., 0., 0., 1., 1., 1.]])
     """

@@ -266,7 +266,7 @@ def forecast_projection(
 
     >>> import sfumato as sf
     >>> work = sf.conjunctions(sf.Domain({f"q{i}": 2 for i in range(8)}), 3)
-    >>> forecast = forecast_projection(work, sf.Budget(epsilon=1, delta=1e-6), 100)
+    >>> forecast = sf.forecast_projection(work, sf.Budget(epsilon=1, delta=1e-6), 100)
     >>> forecast.bound < forecast.noise / 2.5
     True
     """

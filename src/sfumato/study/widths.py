@@ -108,9 +108,10 @@ def support(workload: Workload, direction: Array) -> Support:
         WorkloadError: The direction does not fit the workload.
         TooLarge: The hull is too large.
 
+    >>> import numpy as np
     >>> import sfumato as sf
     >>> work = sf.prefixes(sf.Domain({"age": 4}), "age")
-    >>> float(support(work, np.array([1.0, -2.0, 1.0, 1.0])))
+    >>> float(sf.support(work, np.array([1.0, -2.0, 1.0, 1.0])))
     2.0
     """
     hull = Hull.of(workload)
@@ -612,7 +613,8 @@ def gaussian_width(
         TooLarge: The hull is too large.
 
     >>> import sfumato as sf
-    >>> width = gaussian_width(sf.marginals(sf.Domain({"age": 2}), 1))  # E max(g, g') = 1/sqrt(pi)
+    >>> work = sf.marginals(sf.Domain({"age": 2}), 1)
+    >>> width = sf.gaussian_width(work)  # E max(g, g') = 1/sqrt(pi)
     >>> abs(float(width) - 0.5642) < 4 * width.standard_error
     True
     """
@@ -674,7 +676,8 @@ def mean_norm(k: int) -> float:
     Returns:
         The mean norm of a normal vector.
 
-    >>> round(mean_norm(1), 6), round(mean_norm(2), 6)  # sqrt(2/pi), sqrt(pi/2)
+    >>> import sfumato as sf
+    >>> round(sf.study.mean_norm(1), 6), round(sf.study.mean_norm(2), 6)  # sqrt(2/pi), sqrt(pi/2)
     (0.797885, 1.253314)
     """
     if k > 10**6:  # lgamma of neighbours would cancel; the series errs by less than 1/k^4

@@ -63,7 +63,8 @@ class Sensitive(Redacted, Generic[T]):
     Args:
         exact: The exact data.
 
-    >>> box = Sensitive((17, 4))
+    >>> import sfumato as sf
+    >>> box = sf.study.Sensitive((17, 4))
     >>> box
     <exact counts: not shown>
     """

@@ -111,7 +111,7 @@ def product(domain: Domain, queries: Mapping[str, QuerySpec], name: str | None =
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
-    >>> len(product(domain, {"age": "prefix", "sex": "identity"}))
+    >>> len(sf.product(domain, {"age": "prefix", "sex": "identity"}))
     200
     """
     check_domain(domain, "product")
@@ -393,9 +393,7 @@ def means(
         WorkloadError: The attribute has no numbers, or the names do not fit.
 
     >>> import sfumato as sf
-    >>> from sfumato.domain.attributes import Category, Numeric
-    >>> from sfumato.domain.domain import Domain
-    >>> domain = Domain([Numeric("income", (0, 100_000)), Category("sex", ("F", "M"))])
+    >>> domain = sf.Domain([sf.Numeric("income", (0, 100_000)), sf.Category("sex", ("F", "M"))])
     >>> sf.means(domain, "income", by=["sex"]).ratios[0].name
     'mean income by sex'
     """
