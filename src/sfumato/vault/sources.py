@@ -73,7 +73,8 @@ class SqlSource:
     Raises:
         TableError: The source or the text is none.
 
-    >>> SqlSource("visits.parquet", "SELECT * FROM data WHERE year = 2024").source
+    >>> import sfumato as sf
+    >>> sf.SqlSource("visits.parquet", "SELECT * FROM data WHERE year = 2024").source
     'visits.parquet'
     """
 
@@ -106,7 +107,8 @@ class CsvSource:
     Privacy: none of its own; the guarantee is for people whose records are as declared
     (docs/proofs/csv.md), and a file that is visibly not is refused.
 
-    >>> CsvSource("people.csv", "rfc4180").records
+    >>> import sfumato as sf
+    >>> sf.CsvSource("people.csv", "rfc4180").records
     'rfc4180'
     """
 
