@@ -118,7 +118,7 @@ def known_total(total: float) -> GapBound:
 
 
 def unknown_total(q: Quadratic, minimum_norm: Callable[[Quadratic], Array]) -> GapBound:
-    """The bound for histograms of any size; ``least_norm`` gives p0 of a quadratic with y = 0.
+    """The bound for histograms of any size; ``minimum_norm`` gives p0 for y = 0.
 
     A group of queries of which every cell is in one or more, such as a table, gives a q at once:
     the reciprocal weights; so does one query that has a coefficient on every cell, such as the
@@ -261,7 +261,7 @@ class _Columns:
         return cls(support.cells, support.weights, places, gram, target)
 
     def joined(self, q: Quadratic, new: Integers) -> _Columns:
-        """More cells, of weight 0."""
+        """The columns with more cells, of weight 0."""
         more = q.places(new)
         places = np.concatenate([self.places, more])
         old = len(self.cells)
@@ -396,12 +396,12 @@ class System(Protocol):
         ...
 
     def factored(self, ease: Array) -> Solve | None:
-        """The map ``b -> (Q + D)^-1 b`` for ``ease = D^-1`` (0: x is 0); None if rounding won."""
+        """The map ``b -> (Q + D)^-1 b`` for ``ease = D^-1`` (0: x is 0); None if rounding fails."""
         ...
 
 
 def newton_system(q: Quadratic) -> System | None:
-    """A system whose steps take about a second, or less; None where there is none."""
+    """The structure of Q whose Newton steps take about a second or less; None if it has none."""
     chains = Chains.of(q)
     if chains is not None:
         return chains
@@ -524,7 +524,7 @@ class Chains:
 
     @classmethod
     def of(cls, q: Quadratic) -> Chains | None:
-        """Where one group of evenly weighted products over all attributes is asked."""
+        """The chains of one group of evenly weighted products over all attributes; else None."""
         from scipy.sparse import csr_matrix, kron
 
         term, weights = q.fit.parts[0].term.as_product(), q.fit.parts[0].weights
@@ -555,7 +555,7 @@ class Chains:
         return cls(term.shape, tuple(order), whole, band)
 
     def factored(self, ease: Array) -> Solve | None:
-        """By the factors of ``T + D^-1``."""
+        """The map ``b -> (Q + D)^-1 b``, by the factors of ``T + D^-1``."""
         from scipy.linalg.lapack import dpbtrf, dpbtrs
 
         here = self._ordered(ease)
@@ -681,7 +681,7 @@ class _InteriorPoint:
         return self.slopes - self.level - self.s
 
     def whole(self, part: Array) -> Array:
-        """Over all cells, 0 where no weight may be."""
+        """Numbers of possible cells as numbers of all cells, 0 where no weight may be."""
         if len(part) == self.q.grid.size:
             return part
         out = np.zeros(self.q.grid.size)

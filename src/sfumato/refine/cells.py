@@ -202,7 +202,7 @@ def nearest(
 
 
 def bound_of(q: Quadratic, total: float | None) -> GapBound:
-    """What certifies histograms of a total, or of any."""
+    """The bound that certifies histograms of a total, or of any total."""
     return unknown_total(q, _minimum_norm) if total is None else known_total(total)
 
 
@@ -657,7 +657,7 @@ class _Game:
 
     @property
     def whole(self) -> float:
-        """The largest ``s |y|``."""
+        """The maximum of ``s |y|``."""
         values = np.concatenate([p.values for p in self.fit.parts])
         return float((self.scales * np.abs(values)).max())
 
@@ -667,7 +667,7 @@ class _Game:
         return np.where(self.scales > 0, 1.0, 0.0) / np.count_nonzero(self.scales)
 
     def reweighted(self, w: Array, sizes: Array) -> Array:
-        """More weight on what the last histogram got wrong, by how much it did."""
+        """The distribution with more weight where the last histogram is off, by how much it is."""
         moved = w * (sizes / sizes.max()) ** LIMITS.minimax_step
         raised = np.where(
             self.scales > 0, np.maximum(moved / moved.sum(), LIMITS.minimax_weight_minimum), 0.0

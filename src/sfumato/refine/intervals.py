@@ -89,7 +89,7 @@ class Bounds:
 
 
 def sure_bounds(term: Term, rows: int | None, constraints: Constraints | None = None) -> Bounds:
-    """What the answers of a group can be, for so many records that meet the constraints.
+    """The bounds of the answers of a group, for so many records that meet the constraints.
 
     Each query by itself and each published table by itself: the bounds hold, and need not be the
     narrowest that follow from all of them together.
@@ -132,7 +132,7 @@ def feasible_bounds(term: Term, rows: float | None) -> tuple[Array, Array]:
 def _possible(
     term: Term, total: float | None, constraints: Constraints, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    """Queries that look at impossible cells only are 0; those that look at all others know n."""
+    """The bounds with impossible cells: 0 for queries of those, n for queries of all others."""
     looks = constraints.labels().keys() & set(term.attributes)
     if not looks or not term.is_nonnegative or term.cells > DENSE_LIMIT:
         return low, high

@@ -160,7 +160,7 @@ class Learner:
         return float(np.abs(noisy - cells).sum())
 
     def finish(self) -> MaximumEntropy:
-        """Settle the model on many rows."""
+        """The model, settled on many rows."""
         model = self.model
         if any(len(names) > 1 for names in model.sets):
             for _ in range(LIMITS.final_rounds):
@@ -480,7 +480,7 @@ class Boosted:
         self._votes: list[Array] = []
 
     def learn(self, queries: Sequence[int], values: Array, variance: float) -> Array:
-        """One more synopsis, from these noisy answers and all earlier ones; its answers to all.
+        """The answers to all queries of one more synopsis, made of these and all earlier answers.
 
         Queries that come again are averaged, each answer by its inverse variance.
         """
@@ -518,7 +518,7 @@ class Boosted:
         return full
 
     def _nearest(self, fit: Fit, grid: Grid) -> CellEstimate:
-        """Minimax knows no published tables: the nearest histogram in least squares meets them."""
+        """The minimax histogram, or the least-squares one where published tables must be met."""
         if any(t.names for t in grid.published):
             try:
                 return fit_explicit(fit, grid, self.total, gap=LIMITS.coarse_gap)

@@ -376,7 +376,7 @@ def _unit(size: int, place: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
+class _GramBlock:
     """The Gram matrix of one set: its diagonal, the matrix, or neither (operators then)."""
 
     parts: tuple[tuple[Reduced, Array], ...]
@@ -384,7 +384,7 @@ class _Block:
     dense: Array | None
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[Reduced, Array]], cells: int) -> _Block:
+    def of(cls, parts: Sequence[tuple[Reduced, Array]], cells: int) -> _GramBlock:
         """The Gram matrix of weighted terms in the simplest form they allow."""
         if all(r.term.is_table for r, _ in parts):
             return cls(tuple(parts), np.sum([w for _, w in parts], axis=0), None)
@@ -535,7 +535,7 @@ class Quadratic:
         return self.adjoint(self.weigh(self.values))
 
     @cached_property
-    def _blocks(self) -> tuple[_Block, ...] | None:
+    def _blocks(self) -> tuple[_GramBlock, ...] | None:
         """Nothing where one covariance joins the sets."""
         if self.precision is not None:
             return None
@@ -543,7 +543,7 @@ class Quadratic:
         for reduced, part, s in zip(self.reduced, self.fit.parts, self._set_of, strict=True):
             by_set[s].append((reduced, part.weights))
         pairs = zip(by_set, self.sets, strict=True)
-        return tuple(_Block.of(parts, self.grid.cells(axes)) for parts, axes in pairs)
+        return tuple(_GramBlock.of(parts, self.grid.cells(axes)) for parts, axes in pairs)
 
     @cached_property
     def _joint(self) -> Array | None:

@@ -329,7 +329,7 @@ class TableConstraints:
         return centred(fixed, range(1, fixed.ndim))
 
     def minimum(self, g: int, forces: Array) -> Array:
-        """The least entry of every table of a stack, over the cells that are not zero."""
+        """The minimum entry of every table of a stack, over the cells that are not zero."""
         flat, zero = forces.reshape(len(forces), -1), self.zeros[g].reshape(len(forces), -1)
         return np.asarray(np.where(zero, np.inf, flat).min(axis=1), dtype=np.float64)
 

@@ -442,7 +442,7 @@ class RowProblem:
 
 
 def problem(fit: Fit, total: float, constraints: Constraints | None = None) -> RowProblem:
-    """Split the parts; refuse what does not fit in memory."""
+    """The problem of a fit and a total; refused where its tables do not fit in memory."""
     narrow = [p for p in fit.parts if not is_wide(p)]
     sets = tuple(dict.fromkeys(p.term.attributes for p in narrow))
     number = {names: s for s, names in enumerate(sets)}
@@ -458,7 +458,7 @@ def problem(fit: Fit, total: float, constraints: Constraints | None = None) -> R
 
 
 def _bend(part: FitPart) -> Array | float:
-    """A diagonal matrix above ``F'WF``: the row sums or the greatest eigenvalue, if smaller."""
+    """A diagonal matrix above ``F'WF``: the row sums, or the maximum eigenvalue if smaller."""
     term, weights = part.term, part.weights
     if not weights.any():
         return 0.0
@@ -477,7 +477,7 @@ def _bend(part: FitPart) -> Array | float:
 
 
 def _maximum_eigenvalue(gram: Callable[[Array], Array], cells: int) -> float:
-    """The greatest eigenvalue, from below, by power iteration from a fixed uneven start."""
+    """The maximum eigenvalue, from below, by power iteration from a fixed uneven start."""
     x = 1.0 + np.cos(1.7 * np.arange(cells) ** 2)
     eigenvalue = 0.0
     for _ in range(LIMITS.row_power_steps):

@@ -300,7 +300,7 @@ def search(
 
 
 def minimum_score(problem: RowProblem, gradient: Gradient) -> float:
-    """No possible row scores less: the least entry of every table, all negative pulls together."""
+    """A score that no possible row is below: minima of all tables, all negative pulls together."""
     minimum = 0.0
     for s, possible in enumerate(problem.possible):
         entries = gradient.cells[problem.layout.slice_of(s)]
@@ -549,7 +549,7 @@ def _checked_codes(problem: RowProblem, start: Mapping[str, Integers]) -> Codes:
 
 
 def _settle(problem: RowProblem, state: _State, progress: Progress | None) -> _State:
-    """Move rows until it does not pay, split them, and again."""
+    """The rows after moves until those gain little, each row then split in two, and again."""
     codes, weights, sweeps = state.codes, state.weights, 0
     value, gradient = problem.gradient(problem.margins(codes, weights))
     longer = 1.0

@@ -333,7 +333,7 @@ FRACTION_BITS: Final = 53
 
 
 def check_records(domain: Domain, rows: object) -> int:
-    """The number of records; refused if it is none, or too many to draw at once."""
+    """The number of records; refused if it is below 0, or too many to draw at once."""
     if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
         raise WorkloadError(f"the number of synthetic records must be 0 or more, got {rows!r}")
     if rows * len(domain) > LIMITS.synthetic_values:
