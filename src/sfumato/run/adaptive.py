@@ -155,10 +155,10 @@ class AdaptivePlan:
             The candidates and their weights.
         """
         from sfumato.run.rounds import Task
-        from sfumato.vault.select import GREATEST_WEIGHT
+        from sfumato.vault.select import MAXIMUM_WEIGHT
 
         top = max(self.candidates.values(), default=1.0)
-        weights = {s: max(1, round(GREATEST_WEIGHT * w / top)) for s, w in self.candidates.items()}
+        weights = {s: max(1, round(MAXIMUM_WEIGHT * w / top)) for s, w in self.candidates.items()}
         return Task(learner, weights, self.rounds, moves_of(self.neighbours, self.unit))
 
     def request(self) -> dict[str, object]:

@@ -53,9 +53,9 @@ from sfumato.refine.learn import Boosted, Hedge, Learner, begun_total, learn_que
 from sfumato.run.run_limits import LIMITS
 from sfumato.types import Array, Integers, Names, Neighbours, Noise, Progress
 from sfumato.vault.select import (
-    GREATEST_SCORE,
-    GREATEST_WEIGHT,
     GRID_BITS,
+    MAXIMUM_SCORE,
+    MAXIMUM_WEIGHT,
     ExactAnswers,
     SummedErrors,
 )
@@ -106,7 +106,7 @@ class Task:
     """What a loop may choose from; all of it public."""
 
     learner: Learner
-    candidates: Mapping[Names, int]  # with their weights, 1 to GREATEST_WEIGHT
+    candidates: Mapping[Names, int]  # with their weights, 1 to MAXIMUM_WEIGHT
     rounds: int
     moves: Moves
 
@@ -210,7 +210,7 @@ class _Loop:
     def round(self, amount: Fraction) -> bool:
         """Choose a candidate and measure it; whether that taught more than its noise."""
         learner, spending = self.task.learner, self.spending
-        moved = GREATEST_WEIGHT * 2**GRID_BITS * self.task.moves.l1
+        moved = MAXIMUM_WEIGHT * 2**GRID_BITS * self.task.moves.l1
         rate = spending.rate(LIMITS.choice_share * amount, moved)
         price = spending.cost_of_choice(rate, moved)
         noise = spending.noise(amount - price, self.task.moves)
@@ -307,7 +307,7 @@ class Sampling:
             low = tried if fits else low
         twice = sqrt(1 - queries ** (-2 / rounds)) if queries > 1 else 0.5
         alpha = 0.5 * log((1 + twice) / (1 - twice))
-        span = min(ceil(2 * alpha / low), GREATEST_SCORE // rounds)
+        span = min(ceil(2 * alpha / low), MAXIMUM_SCORE // rounds)
         return cls(rounds, samples, farthest, low, span)
 
     def price(self, spending: Spending, after: int) -> Fraction:

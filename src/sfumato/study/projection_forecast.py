@@ -180,7 +180,7 @@ class ProjectionForecast:
         Returns:
             A number of records.
         """
-        return _least_rows(lambda n: self.bound_at(n) / n, alpha)
+        return _minimum_rows(lambda n: self.bound_at(n) / n, alpha)
 
     def weights(self, records: float | None = None, beta: float = 0.05) -> Weights:
         """Private multiplicative weights at the same budget (errors as fractions of records).
@@ -324,7 +324,7 @@ def _between(workload: Workload, draws: int, level: float) -> list[WidthSplit]:
     return out
 
 
-def _least_rows(share_at: Callable[[float], float], alpha: float) -> int:
+def _minimum_rows(share_at: Callable[[float], float], alpha: float) -> int:
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not isfinite(alpha):
         raise PlanError(f"alpha must be a number above 0, got {alpha!r}")
     if not alpha > 0:

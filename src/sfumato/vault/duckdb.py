@@ -187,21 +187,21 @@ class DuckDB(Engine):
         return f"({dividend} // {divisor})"
 
     def position(self, values: Sequence[str], key: str) -> str:
-        """The place in a list."""
+        """The index of a key in a list of literals, by DuckDB's own search."""
         return f"(list_position([{', '.join(values)}], {key}) - 1)"
 
     def bin(self, value: str, edges: Sequence[float]) -> str | None:
-        """By halving; many bins are joined, which DuckDB does by sorting."""
+        """The bin by halving; None for many bins: they are joined, which DuckDB does by sorting."""
         return self.halved(value, edges) if len(edges) - 1 <= LIMITS.bins_in_query else None
 
     def whole(self, column: str, kind: dt.DataType) -> str:
-        """As a signed word; unsigned ones that are greater become its maximum."""
+        """A signed 64-bit integer; unsigned ones that are greater become its maximum."""
         if kind.is_uint64():
             column = f"LEAST({column}, {_MAXIMUM_WORD})"
         return column if kind.is_int64() else f"CAST({column} AS BIGINT)"
 
     def number(self, column: str, kind: dt.DataType) -> str:
-        """As a float; DuckDB rounds long decimals twice, so they go by their digits."""
+        """A float; DuckDB rounds long decimals twice, so they are read from their digits."""
         if kind.is_floating():
             column = _seen(column)
             return f"CASE WHEN isnan({column}) THEN NULL ELSE CAST({column} AS DOUBLE) END"
@@ -210,11 +210,11 @@ class DuckDB(Engine):
         return f"CAST({column} AS DOUBLE)"
 
     def text(self, column: str, kind: dt.DataType) -> str:  # noqa: ARG002
-        """As text, without the collation that a column may have."""
+        """The text, without the collation that a column may have."""
         return f'(CAST({column} AS VARCHAR) COLLATE "C")'
 
     def moment(self, column: str, kind: dt.DataType) -> str:
-        """By the calendar up to the ends; DuckDB's dates go further than its times."""
+        """Microseconds since 1970, with the ends of the calendar: dates go further than times."""
         if kind.is_timestamp():
             sort = "TIMESTAMP" if kind.timezone is None else "TIMESTAMPTZ"
             column = column if kind.scale == 6 else f"CAST({column} AS {sort})"
@@ -241,17 +241,17 @@ class DuckDB(Engine):
         return f"CASE WHEN {column} >= {low} AND {column} < {high} THEN {text} END"
 
     def float_identifier(self, column: str) -> str:
-        """By DuckDB's own text of a fraction."""
+        """A float as text: DuckDB's own text of a fraction."""
         seen = _seen(column)
         return self.whole_or(seen, f"isnan({seen})", f"CAST({seen} AS {self.string})")
 
     def decimal_identifier(self, column: str, kind: dt.DataType) -> str:
-        """As digits."""
+        """The digits of a decimal, without zeros at its end."""
         text = f"CAST({column} AS {self.string})"
         return f"rtrim(rtrim({text}, '0'), '.')" if kind.scale else self.text(column, kind)
 
     def hashed(self, text: str) -> str:
-        """In hexadecimal digits."""
+        """SHA-256 in hexadecimal digits."""
         return f"sha256({text})"
 
     # Columns without types: texts that the schema gives a meaning.

@@ -174,7 +174,7 @@ class Engine(ABC):
 
     @abstractmethod
     def whole(self, column: str, kind: dt.DataType) -> str:
-        """Integers and booleans in the form ``whole``; what is greater becomes the greatest."""
+        """Integers and booleans in the form ``whole``; what is greater becomes its maximum."""
 
     @abstractmethod
     def number(self, column: str, kind: dt.DataType) -> str:

@@ -114,7 +114,7 @@ class Postgres(Engine):
         names: Sequence[str],
         most: int | None = None,  # noqa: ARG002
     ) -> Iterator[Columns]:
-        """By binary COPY, in which whole numbers of 64 bits all have the same length."""
+        """The named columns, by binary COPY: 64-bit integers all have the same length there."""
         integers = ", ".join(f"CAST({name} AS BIGINT)" for name in names)
         copied = f"COPY (SELECT {integers} FROM ({query}) AS counted) TO STDOUT (FORMAT binary)"  # noqa: S608
         row = np.dtype(
@@ -135,7 +135,7 @@ class Postgres(Engine):
         yield _taken(held, row)
 
     def upload(self, columns: pa.Table) -> str:
-        """By COPY: what is sent so is in no log of statements."""
+        """A temporary table, filled by COPY: what is sent so is in no log of statements."""
         name = fresh_name()
         made = ", ".join(f"{field.name} {_column_type(field.type)}" for field in columns.schema)
         self.run(f"CREATE TEMP TABLE {name} ({made})")
@@ -177,25 +177,25 @@ class Postgres(Engine):
     # Expressions.
 
     def literal(self, text: str) -> str:
-        """With escapes, which mean the same whatever the server is set to."""
+        """A text with escapes, which mean the same whatever the server is set to."""
         return "E" + quoted_text(text.replace("\\", "\\\\"))
 
     def quotient(self, dividend: str, divisor: int) -> str:
-        """Whole numbers are divided as such."""
+        """The whole part of a quotient: the server divides whole numbers as such."""
         return f"({dividend} / CAST({divisor} AS BIGINT))"
 
     def position(self, values: Sequence[str], key: str) -> str:
-        """The place in an array."""
+        """The index of a key in an array of literals."""
         return f"(array_position(ARRAY[{', '.join(values)}], {key}) - 1)"
 
     def bin(self, value: str, edges: Sequence[float]) -> str | None:
-        """By a binary search of the server's own; the last bin is closed."""
+        """The bin by a binary search of the server's own; the last bin is closed."""
         floats = ", ".join(self.float_literal(edge) for edge in edges[1:-1])
         inner = f"CAST(ARRAY[{floats}] AS {self.double}[])"
         return f"CAST(width_bucket({value}, {inner}) AS BIGINT)" if len(edges) > 2 else "0"
 
     def whole(self, column: str, kind: dt.DataType) -> str:
-        """As a word."""
+        """A signed 64-bit integer."""
         return (
             f"CAST(CAST({column} AS INTEGER) AS BIGINT)"
             if kind.is_boolean()
@@ -203,7 +203,7 @@ class Postgres(Engine):
         )
 
     def number(self, column: str, kind: dt.DataType) -> str:
-        """As a float; NaN, which decimals may be too, becomes null."""
+        """A float; NaN, which decimals may be too, becomes null."""
         if kind.is_integer():
             return f"CAST({column} AS {self.double})"
         if kind.is_decimal() and (kind.precision is None or kind.precision > _SURE_DIGITS):
@@ -216,11 +216,11 @@ class Postgres(Engine):
         return f"NULLIF(CAST({column} AS {self.double}), 'NaN')"
 
     def text(self, column: str, kind: dt.DataType) -> str:  # noqa: ARG002
-        """As text; CHARACTER(n) loses the blanks it was filled up with, as its comparisons do."""
+        """The text; CHARACTER(n) loses the blanks it was filled up with, as in its comparisons."""
         return f'(CAST({column} AS TEXT) COLLATE "C")'
 
     def moment(self, column: str, kind: dt.DataType) -> str:
-        """By the calendar up to the ends; what lies beyond, such as infinity, has no number."""
+        """Microseconds since 1970, with the ends of the calendar: infinity has no number."""
         if kind.is_date():
             sort, zone = "DATE", ""
         else:
@@ -231,16 +231,16 @@ class Postgres(Engine):
         return self.ranged_moment(column, sort, zone, since)
 
     def float_identifier(self, column: str) -> str:
-        """By the bits of a fraction."""
+        """A float as text: the bits of a fraction."""
         number = f"CAST({column} AS {self.double})"
         return self.whole_or(number, f"{number} = 'NaN'", f"encode(float8send({number}), 'hex')")
 
     def decimal_identifier(self, column: str, kind: dt.DataType) -> str:  # noqa: ARG002
-        """As digits; decimals may be NaN here."""
+        """The digits of a decimal, without zeros at its end; decimals may be NaN here."""
         return f"CASE WHEN {column} = 'NaN' THEN NULL ELSE CAST(trim_scale({column}) AS TEXT) END"
 
     def hashed(self, text: str) -> str:
-        """As bytes."""
+        """SHA-256 as bytes."""
         return f"sha256(convert_to({text}, 'UTF8'))"
 
 

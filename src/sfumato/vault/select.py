@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from flint import arb
 
 __all__ = [
-    "GREATEST_SCORE",
-    "GREATEST_WEIGHT",
     "GRID_BITS",
+    "MAXIMUM_SCORE",
+    "MAXIMUM_WEIGHT",
     "ExactAnswers",
     "ExactTables",
     "SummedErrors",
@@ -71,14 +71,14 @@ __all__ = [
 ]
 
 
-GREATEST_SCORE: Final = 2**60
+MAXIMUM_SCORE: Final = 2**60
 """Scores are clamped at plus and minus this: a clamped score moves by at most what it did."""
 
 GRID_BITS: Final = 8
 """Estimates are compared with counts in steps of 2^-8."""
 
-GREATEST_WEIGHT: Final = 127
-GREATEST_ESTIMATE: Final = 2**52  # of a whole table in steps: times the weight it is below 2^60
+MAXIMUM_WEIGHT: Final = 127
+MAXIMUM_ESTIMATE: Final = 2**52  # of a whole table in steps: times the weight it is below 2^60
 
 _BITS = 53
 _SPARE_BITS = np.uint64(64 - _BITS)
@@ -260,7 +260,7 @@ class _NoisyScores:
 
 
 def _clamped(scores: Sensitive[Integers], rate: Fraction, count: int) -> Integers:
-    exact = np.clip(np.asarray(scores.reveal()), -GREATEST_SCORE, GREATEST_SCORE)
+    exact = np.clip(np.asarray(scores.reveal()), -MAXIMUM_SCORE, MAXIMUM_SCORE)
     # A float rate is refused: what is accounted and what is drawn must be the same number.
     if not isinstance(rate, Fraction | int) or not 0 < rate <= 2**20:
         raise PlanError(f"a rate of choice must be an exact number from 0 to 2^20, got {rate!r}")
@@ -287,20 +287,20 @@ class ExactTables(Redacted):
     ) -> Sensitive[Integers]:
         """``weight * (|exact - estimate|_1 - handicap)`` of every set, in steps of the grid.
 
-        Neighbours: every score moves by at most ``GREATEST_WEIGHT * 2^GRID_BITS * D1``, D1 the L1
+        Neighbours: every score moves by at most ``MAXIMUM_WEIGHT * 2^GRID_BITS * D1``, D1 the L1
         distance of neighbouring tables (triangle inequality; all else is public):
         docs/proofs/adaptive.md, Theorem 2.
         """
         scores = np.empty(len(estimates), dtype=np.int64)
         for i, (names, near) in enumerate(estimates.items()):
-            if not 1 <= weights[names] <= GREATEST_WEIGHT:
-                raise PlanError(f"a weight must be 1 to {GREATEST_WEIGHT}, got {weights[names]}")
-            if float(np.abs(near).sum(dtype=np.float64)) > GREATEST_ESTIMATE:
+            if not 1 <= weights[names] <= MAXIMUM_WEIGHT:
+                raise PlanError(f"a weight must be 1 to {MAXIMUM_WEIGHT}, got {weights[names]}")
+            if float(np.abs(near).sum(dtype=np.float64)) > MAXIMUM_ESTIMATE:
                 raise PlanError("an estimate holds more records than a table can")
             apart = (self._counts.reveal(names) << GRID_BITS) - near
             score = int(np.abs(apart).sum()) - handicaps[names]
             # Clamping at a public bound is 1-Lipschitz, and keeps the product within 64 bits.
-            score = min(max(score, -GREATEST_ESTIMATE), GREATEST_ESTIMATE)
+            score = min(max(score, -MAXIMUM_ESTIMATE), MAXIMUM_ESTIMATE)
             scores[i] = weights[names] * score
         return Sensitive(scores)
 

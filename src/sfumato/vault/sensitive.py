@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A closed box for exact data, and the seal around everything that touches it.
+"""`Sensitive`, which holds exact data and shows none of it, and `sealed`, which drops errors.
 
 Exact counts must appear in no log, traceback, repr, pickle or cache. They therefore travel
 through the vault inside a `Sensitive`, which shows nothing about itself, and every call into an
@@ -124,10 +124,10 @@ def before_rows(
         raise
     except reasons as error:
         lines = str(error).strip().splitlines()
-        words = f" ({type(error).__name__}: {lines[0].strip()})" if lines else ""
+        reason = f" ({type(error).__name__}: {lines[0].strip()})" if lines else ""
     except Exception:
-        words = ""
-    raise TableError(message + words)
+        reason = ""
+    raise TableError(message + reason)
 
 
 def _refusal(verb: str) -> SfumatoError:

@@ -92,8 +92,10 @@ class Spark(Engine):
     def batches(
         self, query: str, names: Sequence[str], most: int | None = None
     ) -> Iterator[Columns]:
-        """As Arrow tables; where there can be very many rows, the counts stay with the executors
-        and come in parts."""
+        """The named columns by Arrow tables.
+
+        Where there can be very many rows, the counts stay with the executors and come in parts.
+        """
         rows = self.session.sql(query).select(*names)
         parts = 1 if most is None else -(-most // LIMITS.spark_rows)
         if parts == 1:
@@ -108,7 +110,7 @@ class Spark(Engine):
             rows.unpersist()
 
     def upload(self, columns: pa.Table) -> str:
-        """As rows of the driver: plans and logs show its columns, not its rows."""
+        """A view of rows of the driver: plans and logs show its columns, not its rows."""
         rows: Any = columns  # pyspark's annotations know pandas only
         return self.view(self.session.createDataFrame(rows))
 
@@ -127,7 +129,7 @@ class Spark(Engine):
         """Nothing yet: Spark Connect looks a view up again whenever a query that names it runs."""
 
     def counting(self, table: str, cells: Sequence[str]) -> str:
-        """In one pass: planning and compiling a query for each takes Spark longer than counting.
+        """A query for ``marginal, cell, records`` in one pass: planning one for each takes longer.
 
         A record becomes one row per marginal, and each row is one number, ``cell * n + marginal``:
         Spark groups by a single BIGINT much faster than by two columns.
@@ -160,7 +162,7 @@ class Spark(Engine):
         return "`" + name.replace("`", "``") + "`"
 
     def literal(self, text: str) -> str:
-        """By its bytes: how escapes are read depends on the session."""
+        """A text by its bytes: how escapes are read depends on the session."""
         return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
     def quotient(self, dividend: str, divisor: int) -> str:
@@ -172,11 +174,11 @@ class Spark(Engine):
         return f"date_add(DATE '{first.isoformat()}', CAST({days} AS INTEGER))"
 
     def position(self, values: Sequence[str], key: str) -> str:
-        """The place in an array."""
+        """The index of a key in an array of literals."""
         return f"(NULLIF(array_position(array({', '.join(values)}), {key}), 0) - 1)"
 
     def bin(self, value: str, edges: Sequence[float]) -> str | None:
-        """By halving; in an array if there are many bins, else in the text of the query."""
+        """The bin by halving: in an array if there are many, else in the text of the query."""
         bins = len(edges) - 1
         if bins <= LIMITS.bins_in_query:
             return self.halved(value, edges)
@@ -187,11 +189,11 @@ class Spark(Engine):
         return f"CAST(aggregate({steps}, 0, {search}) AS BIGINT)"
 
     def whole(self, column: str, kind: dt.DataType) -> str:  # noqa: ARG002
-        """As a word."""
+        """A signed 64-bit integer."""
         return f"CAST({column} AS BIGINT)"
 
     def number(self, column: str, kind: dt.DataType) -> str:
-        """As a float; long decimals go by their digits, so that they are rounded once."""
+        """A float; long decimals are read from their digits, so that they are rounded once."""
         if kind.is_decimal() and (kind.precision or 38) > EXACT_DIGITS:
             column = f"CAST({column} AS STRING)"
         number = f"CAST({column} AS DOUBLE)"
@@ -202,11 +204,11 @@ class Spark(Engine):
         )
 
     def text(self, column: str, kind: dt.DataType) -> str:
-        """As it is; opening has taken collations away."""
+        """The text as it is; opening has taken collations away."""
         return column if kind.is_string() else f"CAST({column} AS STRING)"
 
     def moment(self, column: str, kind: dt.DataType) -> str:
-        """By the instant, or by the fields of the calendar, which need no time zone."""
+        """Microseconds since 1970: of the instant, or of calendar fields, which need no zone."""
         if kind.is_timestamp() and kind.timezone is not None:
             return f"unix_micros({column})"
         since = f"CAST(datediff(CAST({column} AS DATE), DATE '1970-01-01') AS BIGINT) * 86400000000"
@@ -221,12 +223,12 @@ class Spark(Engine):
         )
 
     def float_identifier(self, column: str) -> str:
-        """By Spark's own text of a fraction."""
+        """A float as text: Spark's own text of a fraction."""
         number = f"CAST({column} AS DOUBLE)"
         return self.whole_or(number, f"isnan({number})", f"CAST({column} AS {self.string})")
 
     def decimal_identifier(self, column: str, kind: dt.DataType) -> str:
-        """As digits, where Spark writes no exponent."""
+        """The digits of a decimal, without zeros at its end where Spark writes no exponent."""
         if not kind.scale:
             return self.text(column, kind)
         text = f"CAST({column} AS {self.string})"
@@ -234,7 +236,7 @@ class Spark(Engine):
         return f"CASE WHEN contains({text}, 'E') THEN {text} ELSE {short} END"
 
     def hashed(self, text: str) -> str:
-        """In hexadecimal digits."""
+        """SHA-256 in hexadecimal digits."""
         return f"sha2({text}, 256)"
 
 

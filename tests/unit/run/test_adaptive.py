@@ -29,8 +29,8 @@ from sfumato.run.rounds import Task, _Loop, adaptive_rounds
 from sfumato.types import Neighbours
 from sfumato.vault.count import Counts
 from sfumato.vault.select import (
-    GREATEST_WEIGHT,
     GRID_BITS,
+    MAXIMUM_WEIGHT,
     ExactAnswers,
     ExactTables,
     exponential_mechanism,
@@ -72,7 +72,7 @@ def run(
     sets: list[Sets] = [*((n,) for n in DOMAIN.names), *plan.candidates]
     exact, rows = read_tables(open_table(people), DOMAIN, sets, neighbours)
     learner, purse = Learner(DOMAIN, rows), Spending.of(budget)
-    weights = dict.fromkeys(plan.candidates, GREATEST_WEIGHT)
+    weights = dict.fromkeys(plan.candidates, MAXIMUM_WEIGHT)
     task = Task(learner, weights, plan.rounds, moves_of(neighbours))
     transcript = adaptive_rounds(exact, rows, task, purse, SeededWords("adaptive"))
     return transcript, learner, purse
@@ -149,7 +149,7 @@ def scores_of(counts: NDArray[np.int64], estimate: NDArray[np.int64], weight: in
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 def test_scores_of_neighbours_differ_by_no_more_than_is_paid_for(neighbours: Neighbours) -> None:
     """Every table of 3 cells with up to 2 records each, every neighbour, estimates off the grid."""
-    allowed = GREATEST_WEIGHT * 2**GRID_BITS * moves_of(neighbours).l1
+    allowed = MAXIMUM_WEIGHT * 2**GRID_BITS * moves_of(neighbours).l1
     widest = 0
     for cells in product(range(3), repeat=3):
         counts = np.array(cells, dtype=np.int64)
@@ -161,8 +161,8 @@ def test_scores_of_neighbours_differ_by_no_more_than_is_paid_for(neighbours: Nei
         for other in moved:
             for estimate in ([0, 0, 0], [256, 300, 17], [511, 5, 700]):
                 near = np.array(estimate, dtype=np.int64)
-                one = scores_of(counts, near, GREATEST_WEIGHT)
-                widest = max(widest, abs(one - scores_of(other, near, GREATEST_WEIGHT)))
+                one = scores_of(counts, near, MAXIMUM_WEIGHT)
+                widest = max(widest, abs(one - scores_of(other, near, MAXIMUM_WEIGHT)))
     assert widest <= allowed
     assert widest > allowed // 2  # the twin: half of it would not be enough
 
@@ -478,7 +478,7 @@ def test_a_round_hands_over_estimates_and_handicaps_on_the_grid_of_scores(
     for names, table in before.items():
         np.testing.assert_array_equal(seen["estimates"][names], np.rint(256 * table))  # type: ignore[index]
         assert seen["handicaps"][names] == round(256 * loop.handicap(table, law.scale))  # type: ignore[index]
-    moved = GREATEST_WEIGHT * 256
+    moved = MAXIMUM_WEIGHT * 256
     assert purse.cost_of_choice(seen["rate"], moved) == pytest.approx(1 / 40, rel=1e-6)  # type: ignore[arg-type]
     assert purse.cost_of_noise(law, task.moves) == pytest.approx(9 / 40, rel=1e-3)
     assert (seen["names"], seen["is_pure"]) == (("a", "b"), False)
@@ -495,7 +495,7 @@ def test_a_round_says_whether_it_taught_more_than_its_noise(law: str, is_diagona
     counts = Counts({names: found.astype(np.int64) for names, found in exact.items()})
     for seed in range(5):
         learner = Learner(sf.Domain({"a": 6, "b": 6}), 3600)
-        task = Task(learner, {pair: GREATEST_WEIGHT}, 1, moves_of("add-remove"))
+        task = Task(learner, {pair: MAXIMUM_WEIGHT}, 1, moves_of("add-remove"))
         loop = _Loop(ExactTables(counts), task, Spending(law, Fraction(101)), SeededWords(seed))  # type: ignore[arg-type]
         for name in pair:
             loop.measure((name,), Fraction(50))
@@ -562,7 +562,7 @@ def test_an_answer_takes_one_word_of_noise_and_a_table_one_a_cell() -> None:
 def test_weights_and_estimates_beyond_their_bounds_are_refused() -> None:
     """Within them a score fits 64 bits."""
     box = ExactTables(Counts({("a",): np.arange(6)}))
-    for weight, is_fit in ((0, False), (1, True), (GREATEST_WEIGHT, True), (128, False)):
+    for weight, is_fit in ((0, False), (1, True), (MAXIMUM_WEIGHT, True), (128, False)):
         if is_fit:
             box.scores({("a",): np.zeros(6, np.int64)}, {("a",): 0}, {("a",): weight})
         else:

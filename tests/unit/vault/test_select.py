@@ -26,7 +26,7 @@ from sfumato.privacy.selection import (
 from sfumato.vault.select import (
     _EXPONENTIAL,
     _GUMBEL,
-    GREATEST_SCORE,
+    MAXIMUM_SCORE,
     _NoisyScores,
     exponential_mechanism,
     permute_and_flip,
@@ -281,7 +281,7 @@ def test_an_unknown_law_of_choice_is_refused() -> None:
 def test_scores_beyond_the_range_are_clamped_and_the_best_still_wins() -> None:
     box = Sensitive(np.array([-(2**62), 2**62, 0]))
     assert exponential_mechanism(box, Fraction(1), SeededWords(1)) == (1,)
-    assert log(GREATEST_SCORE) > 40
+    assert log(MAXIMUM_SCORE) > 40
 
 
 def test_what_is_wrong_with_a_choice_is_said_without_a_score() -> None:
