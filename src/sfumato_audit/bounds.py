@@ -59,8 +59,8 @@ class Claim:
             return cls("epsilon", float_up(cost.pure_epsilon))
         return cls("epsilon", composed_epsilon([cost], str(MIXED_DELTA)), MIXED_DELTA)
 
-    def least(self, p: Array, q: Array) -> Array:
-        """The least amount that allows P(E) >= p and Q(E) <= q; 0 where that says nothing."""
+    def minimum_loss(self, p: Array, q: Array) -> Array:
+        """The minimum amount that allows P(E) >= p and Q(E) <= q; 0 where that says nothing."""
         if self.kind == "mu":
             from scipy.special import ndtri
 
@@ -110,6 +110,7 @@ def chance_of_missing(claim: Claim, p: float, q: float, runs: int, alpha: float)
 
     for beta in (10.0**-k for k in range(15, 0, -1)):
         a, b = binom.ppf(beta, runs, p), binom.isf(beta, runs, q)
-        if claim.least(*hit_bounds(np.array([a]), np.array([b]), runs, alpha))[0] > claim.amount:
+        bounds = hit_bounds(np.array([a]), np.array([b]), runs, alpha)
+        if claim.minimum_loss(*bounds)[0] > claim.amount:
             return 2 * beta
     return 1.0

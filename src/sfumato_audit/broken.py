@@ -105,8 +105,8 @@ def broken_subjects() -> tuple[
     )
 
 
-def _laplace(scale: Fraction | int, shape: tuple[int, ...], words: WordSource) -> Array:
-    drawn = discrete_laplace(Fraction(scale) * STEPS, int(np.prod(shape)), words)
+def _laplace(scale: Fraction | int, shape: tuple[int, ...], source: WordSource) -> Array:
+    drawn = discrete_laplace(Fraction(scale) * STEPS, int(np.prod(shape)), source)
     return drawn.reshape(shape).astype(np.float64) / STEPS
 
 
@@ -116,15 +116,15 @@ def _subject(
     pairs: Sequence[Pair[Answers]],
     slowness: int = 1,
     claim: Claim = ONE,
-    known: Score | None = None,
+    score: Score | None = None,
 ) -> Subject[Answers]:
     """A mechanism that takes a row of exact answers per run."""
 
     def sampler(answers: Answers) -> Sampler:
         exact = np.array(answers, dtype=np.float64)
-        return lambda runs, words: run(np.tile(exact, (runs, 1)), words)
+        return lambda runs, source: run(np.tile(exact, (runs, 1)), source)
 
-    hint = None if known is None else lambda _: known
+    hint = None if score is None else lambda _: score
     return Subject(name, claim, pairs, sampler, hint=hint, slowness=slowness, is_broken=True)
 
 
@@ -138,7 +138,7 @@ def _sparse_vectors() -> tuple[Subject[Answers], ...]:
             "sparse vector 3: publishes the noisy answer it compared",
             _third,
             [last],
-            known=_third_event,
+            score=_third_event,
         ),
         _subject("sparse vector 4: noise does not grow with the cut-off", _fourth, [down]),
         _subject("sparse vector 5: no noise on the queries", _fifth, [swap]),
@@ -148,20 +148,20 @@ def _sparse_vectors() -> tuple[Subject[Answers], ...]:
             "watch: a killed test is done again with its stored threshold",
             _tested_again,
             [Pair("all equal, or 20 higher and 20 lower", (0,) * 40, (1,) * 20 + (-1,) * 20)],
-            known=_halves,
+            score=_halves,
         ),
     )
 
 
-def _third(exact: Array, words: WordSource) -> Array:
+def _third(exact: Array, source: WordSource) -> Array:
     """Algorithm 3 (Roth 2011), cut-off 1: which query was above, and the value that was above."""
-    threshold = _laplace(2, (len(exact), 1), words)
-    noisy = exact + _laplace(2, exact.shape, words)
+    threshold = _laplace(2, (len(exact), 1), source)
+    noisy = exact + _laplace(2, exact.shape, source)
     above = noisy >= threshold
     first = above.argmax(axis=1)
-    found = above.any(axis=1)
+    is_above = above.any(axis=1)
     value = noisy[np.arange(len(exact)), first]
-    return np.stack([np.where(found, first, -1), np.where(found, value, np.nan)], axis=1)
+    return np.stack([np.where(is_above, first, -1), np.where(is_above, value, np.nan)], axis=1)
 
 
 def _third_event(outputs: Array) -> Array:
@@ -174,27 +174,27 @@ def _third_event(outputs: Array) -> Array:
     return np.asarray((place == LAST) & (value <= LOW), dtype=np.float64)
 
 
-def _fourth(exact: Array, words: WordSource, cut_off: int = 3) -> Array:
+def _fourth(exact: Array, source: WordSource, cut_off: int = 3) -> Array:
     """Algorithm 4 (Lee, Clifton 2014): noise of 4/3 whatever the cut-off."""
-    above = _compared(exact, Fraction(4), Fraction(4, 3), words)
-    asked = np.cumsum(above, axis=1) - above < cut_off
-    return np.where(asked, above, np.nan)
+    above = _compared(exact, Fraction(4), Fraction(4, 3), source)
+    is_tested = np.cumsum(above, axis=1) - above < cut_off
+    return np.where(is_tested, above, np.nan)
 
 
-def _fifth(exact: Array, words: WordSource) -> Array:
+def _fifth(exact: Array, source: WordSource) -> Array:
     """Algorithm 5 (Stoddard, Chen, Machanavajjhala 2014): only the threshold is noisy."""
-    return np.asarray(exact >= _laplace(2, (len(exact), 1), words), dtype=np.float64)
+    return np.asarray(exact >= _laplace(2, (len(exact), 1), source), dtype=np.float64)
 
 
-def _sixth(exact: Array, words: WordSource) -> Array:
+def _sixth(exact: Array, source: WordSource) -> Array:
     """Algorithm 6 (Chen, Xiao, Zhang, Xu 2015): as many discoveries as there are."""
-    return _compared(exact, Fraction(2), Fraction(2), words)
+    return _compared(exact, Fraction(2), Fraction(2), source)
 
 
-def _tested_again(exact: Array, words: WordSource) -> Array:
+def _tested_again(exact: Array, source: WordSource) -> Array:
     """One alert, noise as it should be; but whoever kills the process at an alert sees that it
     would have come, and the threshold in the ledger is tested again as if it had not."""
-    return _compared(exact, Fraction(2), Fraction(4), words)
+    return _compared(exact, Fraction(2), Fraction(4), source)
 
 
 def _halves(outputs: Array) -> Array:
@@ -203,16 +203,16 @@ def _halves(outputs: Array) -> Array:
     return np.asarray(outputs[:, :half].sum(axis=1) - outputs[:, half:].sum(axis=1))
 
 
-def _compared(exact: Array, threshold: Fraction, noise: Fraction, words: WordSource) -> Array:
-    limit = _laplace(threshold, (len(exact), 1), words)
-    return np.asarray(exact + _laplace(noise, exact.shape, words) >= limit, dtype=np.float64)
+def _compared(exact: Array, threshold: Fraction, noise: Fraction, source: WordSource) -> Array:
+    limit = _laplace(threshold, (len(exact), 1), source)
+    return np.asarray(exact + _laplace(noise, exact.shape, source) >= limit, dtype=np.float64)
 
 
-def _one_draw(exact: Array, words: WordSource) -> Array:
+def _one_draw(exact: Array, source: WordSource) -> Array:
     """Gaussian noise for two discoveries, but drawn once for all queries."""
     law = sparse_of_epsilon(Fraction(1), 2, STEPS, query="gaussian", false_alarm=Fraction(1, 16))
-    noise = rounded_gaussian(law.query.scale, len(exact), words)[:, None]
-    limit = discrete_laplace(law.threshold.scale, len(exact), words)[:, None]
+    noise = rounded_gaussian(law.query.scale, len(exact), source)[:, None]
+    limit = discrete_laplace(law.threshold.scale, len(exact), source)[:, None]
     gap = np.minimum(limit - exact * STEPS, law.reach or 0)
     return np.asarray(noise >= gap, dtype=np.float64)
 
@@ -228,17 +228,17 @@ def _wrong_noise() -> tuple[Subject[Answers] | Subject[Table], ...]:
     )
 
 
-def _float_laplace(exact: Array, words: WordSource) -> Array:
+def _float_laplace(exact: Array, source: WordSource) -> Array:
     """``x - sign * log(u)`` with a 53-bit u: which doubles can come out depends on x."""
-    drawn = words.words(exact.size).reshape(exact.shape)
+    drawn = source.words(exact.size).reshape(exact.shape)
     uniform = ((drawn >> np.uint64(11)).astype(np.float64) + 1) * 2.0**-53
     sign = np.where(drawn & np.uint64(1), 1.0, -1.0)
     return np.asarray(exact - sign * np.log(uniform))
 
 
-def _reused(exact: Array, words: WordSource) -> Array:
+def _reused(exact: Array, source: WordSource) -> Array:
     """The same noise on every count: their differences are exact."""
-    return np.asarray(exact + _laplace(1, (len(exact), 1), words))
+    return np.asarray(exact + _laplace(1, (len(exact), 1), source))
 
 
 def _cells() -> tuple[Domain, Callable[[Noise], Strategy]]:
@@ -292,34 +292,34 @@ def _wrong_use() -> tuple[Subject[Answers], ...]:
     )
 
 
-def _keys(exact: Array, words: WordSource) -> Array:
+def _keys(exact: Array, source: WordSource) -> Array:
     """GROUP BY: a noisy count for every key that the data has."""
-    return np.where(exact > 0, exact + _laplace(1, exact.shape, words), np.nan)
+    return np.where(exact > 0, exact + _laplace(1, exact.shape, source), np.nan)
 
 
-def _largest(exact: Array, words: WordSource) -> Array:
+def _largest(exact: Array, source: WordSource) -> Array:
     """All counts are noisy, but which one is published was decided on the exact ones."""
     last = exact.shape[1] - 1
     place = last - exact[:, ::-1].argmax(axis=1)  # of equal ones the last
-    noisy = exact + _laplace(1, exact.shape, words)
+    noisy = exact + _laplace(1, exact.shape, source)
     return np.stack([place.astype(np.float64), noisy[np.arange(len(exact)), place]], axis=1)
 
 
-def _rows(exact: Array, words: WordSource) -> Array:
+def _rows(exact: Array, source: WordSource) -> Array:
     """A noisy count beside the exact number of records it was divided by."""
-    return np.concatenate([exact + _laplace(1, exact.shape, words), exact], axis=1)
+    return np.concatenate([exact + _laplace(1, exact.shape, source), exact], axis=1)
 
 
-def _written_twice(exact: Array, words: WordSource) -> Array:
+def _written_twice(exact: Array, source: WordSource) -> Array:
     """Paid for once: fresh noise for every way of writing the same request."""
-    writings = [exact + _laplace(1, exact.shape, words) for _ in range(2)]
+    writings = [exact + _laplace(1, exact.shape, source) for _ in range(2)]
     return np.concatenate(writings, axis=1)
 
 
-def _twice(exact: Array, words: WordSource) -> Array:
+def _twice(exact: Array, source: WordSource) -> Array:
     """``exp(epsilon q)`` in place of ``exp(epsilon q / 2)`` for scores that move by 1."""
     scores = Sensitive(exact[0].astype(np.int64))
-    chosen = [exponential_mechanism(scores, Fraction(1), words)[0] for _ in exact]
+    chosen = [exponential_mechanism(scores, Fraction(1), source)[0] for _ in exact]
     return np.array(chosen, dtype=np.float64)[:, None]
 
 
@@ -343,8 +343,8 @@ def _all_rows(people: People, _: int, blocks: Sequence[Block]) -> Exact:
 def _first_rows(people: People, _: int, blocks: Sequence[Block]) -> Exact:
     """Two rows a person, and so many of the table: who comes first pushes others out."""
     seen = [owner for owner, _ in people]
-    kept = [row for i, row in enumerate(people) if seen[:i].count(row[0]) < UNIT.rows]
-    return count_rows(tuple(kept[: 3 * UNIT.rows]), blocks)
+    rows = [row for i, row in enumerate(people) if seen[:i].count(row[0]) < UNIT.rows]
+    return count_rows(tuple(rows[: 3 * UNIT.rows]), blocks)
 
 
 def _wrong_values() -> tuple[Subject[Numbers], ...]:
@@ -424,8 +424,8 @@ def _wrong_rounds() -> tuple[Subject[Table], ...]:
 class _Repeated:
     """Words that begin again with every draw: what a source seeded in every call gives."""
 
-    def __init__(self, words: WordSource) -> None:
-        self._block = words.words(2**6)
+    def __init__(self, source: WordSource) -> None:
+        self._block = source.words(2**6)
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         """The first words again."""

@@ -133,8 +133,8 @@ def _verdict(findings: Sequence[Finding], wrong: Sequence[Finding]) -> str:
     standing = sum(f.is_as_expected for f in sound)
     caught = sum(f.is_refuted for f in findings if f.is_broken)
     broken = len(findings) - len(sound)
-    words = f"{standing} of {len(sound)} claims stand, {caught} of {broken} wrong ones"
-    return f"{words} are caught, in {seconds:.0f} CPU seconds" + ("" if wrong else ": all is well")
+    text = f"{standing} of {len(sound)} claims stand, {caught} of {broken} wrong ones"
+    return f"{text} are caught, in {seconds:.0f} CPU seconds" + ("" if wrong else ": all is well")
 
 
 def _document(

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.types import Array
+from sfumato_audit.audit_limits import LIMITS
 
 __all__ = [
     "Score",
@@ -36,10 +37,6 @@ __all__ = [
 Codes = npt.NDArray[np.int64]
 Score = Callable[[Array], Array]
 
-BINS = 48  # of one number by itself
-FEW = 64  # different values up to which a number counts as discrete
-CELLS = 4096  # of all numbers together
-RUNS_PER_COLUMN = 20  # of the linear score: fewer would fit noise
 ZERO = 200  # the lowest bit of 0, which has none
 
 
@@ -47,11 +44,11 @@ def learn_scores(left: Array, right: Array) -> dict[str, Score]:
     """Scores that are large where outputs are likelier for ``left``, by name."""
     columns = _sorted_columns(left, right)
     scores: dict[str, Score] = {
-        "independent": _independent(_edges(columns, BINS), left, right),
+        "independent": _independent(_edges(columns, LIMITS.bins), left, right),
         "pattern": _pattern(columns, left, right),
         "low bits": _low_bits(left, right),
     }
-    if min(len(left), len(right)) >= RUNS_PER_COLUMN * left.shape[1]:
+    if min(len(left), len(right)) >= LIMITS.runs_per_column * left.shape[1]:
         scores["linear"] = _linear(left, right)
     return scores
 
@@ -65,8 +62,8 @@ def lowest_bits(values: Array) -> Array:
     fraction, exponent = np.frexp(np.where(np.isfinite(values), values, 0.0))
     whole = np.abs(np.ldexp(fraction, 53)).astype(np.int64)
     _, place = np.frexp((whole & -whole).astype(np.float64))
-    found = np.where(whole == 0, ZERO, exponent - 53 + place - 1).astype(np.float64)
-    return np.where(np.isfinite(values), found, np.nan)
+    places = np.where(whole == 0, ZERO, exponent - 53 + place - 1).astype(np.float64)
+    return np.where(np.isfinite(values), places, np.nan)
 
 
 def _sorted_columns(left: Array, right: Array) -> list[Array]:
@@ -81,7 +78,7 @@ def _edges(columns: list[Array], bins: int) -> list[Array]:
 
 
 def _cut(values: Array, column: Array, bins: int) -> Array:
-    if values.size <= max(FEW, bins):
+    if values.size <= max(LIMITS.discrete_values, bins):
         return values
     return _distinct(column[np.arange(1, bins) * column.size // bins])
 
@@ -111,14 +108,14 @@ def _log_ratio(left: Codes, right: Codes, size: int) -> Array:
 
 
 def _independent(edges: list[Array], left: Array, right: Array) -> Score:
-    known = [
+    ratios_by_column = [
         _log_ratio(a, b, cuts.size + 2)
         for a, b, cuts in zip(_codes(left, edges).T, _codes(right, edges).T, edges, strict=True)
     ]
 
     def score(outputs: Array) -> Array:
         codes = _codes(outputs, edges)
-        parts = [ratios[column] for ratios, column in zip(known, codes.T, strict=True)]
+        parts = [ratios[column] for ratios, column in zip(ratios_by_column, codes.T, strict=True)]
         return np.asarray(sum(parts, np.zeros(len(outputs))))
 
     return score
@@ -126,7 +123,7 @@ def _independent(edges: list[Array], left: Array, right: Array) -> Score:
 
 def _low_bits(left: Array, right: Array) -> Score:
     low, high = lowest_bits(left), lowest_bits(right)
-    inner = _independent(_edges(_sorted_columns(low, high), CELLS), low, high)
+    inner = _independent(_edges(_sorted_columns(low, high), LIMITS.pattern_cells), low, high)
     return lambda outputs: inner(lowest_bits(outputs))
 
 
@@ -147,16 +144,18 @@ class _Hashed:
 
 def _pattern(columns: list[Array], left: Array, right: Array) -> Score:
     """Discrete numbers as they are; others in as many bins as keep all patterns countable."""
-    bins = max(2, min(FEW, int(CELLS ** (1 / max(left.shape[1], 1)))))
+    bins = max(
+        2, min(LIMITS.discrete_values, int(LIMITS.pattern_cells ** (1 / max(left.shape[1], 1))))
+    )
     hashed = _Hashed(_edges(columns, bins))
     a, b = hashed(left), hashed(right)
     keys = np.unique(np.concatenate([a, b]))
     ratios = _log_ratio(np.searchsorted(keys, a), np.searchsorted(keys, b), keys.size)
 
     def score(outputs: Array) -> Array:
-        found = hashed(outputs)
-        place = np.minimum(np.searchsorted(keys, found), keys.size - 1)
-        return np.asarray(np.where(keys[place] == found, ratios[place], 0.0))
+        hashes = hashed(outputs)
+        place = np.minimum(np.searchsorted(keys, hashes), keys.size - 1)
+        return np.asarray(np.where(keys[place] == hashes, ratios[place], 0.0))
 
     return score
 

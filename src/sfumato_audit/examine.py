@@ -23,6 +23,7 @@ import numpy as np
 
 from sfumato.random import WordSource, integers_below
 from sfumato.types import Array, Neighbours
+from sfumato_audit.audit_limits import LIMITS
 from sfumato_audit.bounds import Claim, hit_bounds
 from sfumato_audit.events import Score, learn_scores
 
@@ -44,7 +45,6 @@ __all__ = [
 ]
 
 
-# --------------------
 # Neighbouring tables to try a mechanism on: a listed set, and more at random.
 #
 # A table is a tuple of records, a record a tuple of cell numbers. The listed pairs hold what is
@@ -54,10 +54,6 @@ __all__ = [
 T_co = TypeVar("T_co", covariant=True)
 Record = tuple[int, ...]
 Table = tuple[Record, ...]
-
-MANY = 1000  # records of a crowded cell
-FEW = 6  # records of a table at random, at most
-SPREAD = 24  # records of a table that has one in every cell, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +69,8 @@ def listed_pairs(shape: Sequence[int], neighbours: Neighbours) -> tuple[Pair[Tab
     """Neighbours that every mechanism over this domain is tried on."""
     cells = prod(shape)
     first, last, second = (_record(shape, c % cells) for c in (0, cells - 1, 1))
-    spread = tuple(_record(shape, c) for c in range(min(cells, SPREAD)))
-    crowd = (first,) * MANY
+    spread = tuple(_record(shape, c) for c in range(min(cells, LIMITS.spread_records)))
+    crowd = (first,) * LIMITS.crowd_records
     if neighbours == "replace-one":
         return (
             Pair("first cell becomes last", (first,), (last,)),
@@ -97,9 +93,9 @@ def pairs_at_random(
     return partial(_random_pair, tuple(shape), neighbours)
 
 
-def _random_pair(shape: tuple[int, ...], neighbours: Neighbours, words: WordSource) -> Pair[Table]:
-    records = int(integers_below(FEW + 1, 1, words)[0])
-    cells = integers_below(prod(shape), records + 2, words).tolist()
+def _random_pair(shape: tuple[int, ...], neighbours: Neighbours, source: WordSource) -> Pair[Table]:
+    records = int(integers_below(LIMITS.random_records + 1, 1, source)[0])
+    cells = integers_below(prod(shape), records + 2, source).tolist()
     base = tuple(_record(shape, c) for c in cells[:records])
     one, other = (_record(shape, c) for c in cells[records:])
     if neighbours == "replace-one":
@@ -117,13 +113,7 @@ Sampler = Callable[[int, WordSource], Array]
 
 SHOWN = 1e-3  # the chance that a shown bound is too high
 SURE = 1e-9  # the chance that a sound mechanism is called refuted
-CAUTION = 1e-3  # the chance that an event is taken for more telling than it is
-NO_CHOICE = 0.5  # the same where a score is yes or no, and so one event
-KEPT = 2  # events that are tested
-KNOWN = "likelihood"  # the name of a score that is known beforehand
-LEAST = 400  # runs per table, however slow
-CUTS = 96  # thresholds of a score that are considered
-BLOCK = 2**20  # numbers that are held at a time
+LIKELIHOOD = "likelihood"  # the name of a score that is known beforehand
 Hits = tuple[Array, Array]
 EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)  # where the (epsilon, delta) curve is looked at
 
@@ -213,28 +203,29 @@ class _Event(Generic[T]):
     curve_cuts: tuple[float, ...]
 
 
-def examine(subject: Subject[T], words: WordSource, effort: Effort = FAST) -> Finding:
+def examine(subject: Subject[T], source: WordSource, effort: Effort = FAST) -> Finding:
     """Bound the privacy loss of a mechanism from below, by the events that tell most."""
     started = process_time()
-    search, test = (max(LEAST, n // subject.slowness) for n in (effort.search, effort.test))
+    runs = (n // subject.slowness for n in (effort.search, effort.test))
+    search, test = (max(LIMITS.runs_minimum, n) for n in runs)
     pairs = list(subject.pairs)
     if subject.random_pair is not None:
-        pairs += [subject.random_pair(words) for _ in range(effort.pairs)]
-    found: list[_Event[T]] = []
+        pairs += [subject.random_pair(source) for _ in range(effort.pairs)]
+    events: list[_Event[T]] = []
     for pair in pairs:
-        found += _search(subject, pair, search, test, words)
-    kept = _kept(found)
+        events += _search(subject, pair, search, test, source)
+    tested = _tested(events)
     hits: dict[int, Hits] = {}
-    for pair in {id(e.pair): e.pair for e in kept}.values():
-        hits |= _hits(subject, pair, [e for e in kept if e.pair is pair], test, words)
-    proved = [_proved(subject.claim, hits[id(e)], test, SHOWN) for e in kept]
+    for pair in {id(e.pair): e.pair for e in tested}.values():
+        hits |= _hits(subject, pair, [e for e in tested if e.pair is pair], test, source)
+    proved = [_proved(subject.claim, hits[id(e)], test, SHOWN) for e in tested]
     best = int(np.argmax(proved))
-    event, (a, b) = kept[best], hits[id(kept[best])]
+    event, (a, b) = tested[best], hits[id(tested[best])]
     return Finding(
         subject.name,
         subject.claim,
         proved[best],
-        max(_proved(subject.claim, hits[id(e)], test, SURE) for e in kept),
+        max(_proved(subject.claim, hits[id(e)], test, SURE) for e in tested),
         subject.is_broken,
         event.pair.name,
         f"{event.name} {'at most' if event.is_flipped else 'at least'} {event.cut:.4g}",
@@ -246,41 +237,41 @@ def examine(subject: Subject[T], words: WordSource, effort: Effort = FAST) -> Fi
     )
 
 
-def _kept(found: Sequence[_Event[T]]) -> list[_Event[T]]:
+def _tested(events: Sequence[_Event[T]]) -> list[_Event[T]]:
     """The most telling events; one of them is of the score that was known, if there is one.
 
     What is known beforehand is not lost by bad luck in the search.
     """
-    ordered = sorted(found, key=lambda e: -e.expected)
-    known = [e for e in ordered if e.name == KNOWN][:1]
-    learnt = [e for e in ordered if e not in known]
-    return sorted([*known, *learnt][:KEPT], key=lambda e: -e.expected)
+    ordered = sorted(events, key=lambda e: -e.expected)
+    first = [e for e in ordered if e.name == LIKELIHOOD][:1]
+    learnt = [e for e in ordered if e not in first]
+    return sorted([*first, *learnt][: LIMITS.tested_events], key=lambda e: -e.expected)
 
 
 def _search(
-    subject: Subject[T], pair: Pair[T], runs: int, test: int, words: WordSource
+    subject: Subject[T], pair: Pair[T], runs: int, test: int, source: WordSource
 ) -> list[_Event[T]]:
     """The most telling events of either direction for one pair: learnt, and known beforehand."""
-    left, right = (subject.sampler(side)(runs, words) for side in (pair.left, pair.right))
+    left, right = (subject.sampler(side)(runs, source) for side in (pair.left, pair.right))
     half = runs // 2
     scores = learn_scores(left[:half], right[:half])
     if subject.hint is not None:
-        scores[KNOWN] = subject.hint(pair)
+        scores[LIKELIHOOD] = subject.hint(pair)
     best: dict[tuple[bool, bool], _Event[T]] = {}
     for name, score in scores.items():
         on_left, on_right = score(left[half:]), score(right[half:])
         cuts = _cuts(on_left, on_right)
         # Cautious estimates: of many events the luckiest would be taken for the best.
-        caution = CAUTION if cuts.size > 2 else NO_CHOICE
+        caution = LIMITS.caution if cuts.size > 2 else LIMITS.caution_without_choice
         for is_flipped in (False, True):
             likely, unlikely = (on_right, on_left) if is_flipped else (on_left, on_right)
             a, b = (_counted(side, cuts, is_flipped) for side in (likely, unlikely))
             p, q = hit_bounds(a, b, half, caution)
-            expected = _least(
-                subject.claim, np.floor(p * test), np.ceil(q * test), test, SHOWN / KEPT
-            )
+            alpha = SHOWN / LIMITS.tested_events
+            hits = np.floor(p * test), np.ceil(q * test)
+            expected = _minimum_loss(subject.claim, *hits, test, alpha)
             place = int(np.argmax(expected))
-            kind = (name == KNOWN, is_flipped)
+            kind = (name == LIKELIHOOD, is_flipped)
             if kind not in best or expected[place] > best[kind].expected:
                 telling = [int(np.argmax(p - np.exp(e) * q)) for e in EPSILONS]
                 best[kind] = _Event(
@@ -298,7 +289,7 @@ def _search(
 def _cuts(left: Array, right: Array) -> Array:
     """Thresholds between the values of a score: quantiles of both sides, the ends closely."""
     both = np.concatenate([left, right])
-    inner = np.linspace(0, 1, CUTS)
+    inner = np.linspace(0, 1, LIMITS.cuts)
     ends = np.geomspace(1e-4, 1e-2, 12)
     return np.unique(np.quantile(both, np.concatenate([ends, inner, 1 - ends]), method="lower"))
 
@@ -312,34 +303,34 @@ def _counted(scores: Array, cuts: Array, is_flipped: bool) -> Array:
 
 
 def _hits(
-    subject: Subject[T], pair: Pair[T], events: Sequence[_Event[T]], runs: int, words: WordSource
+    subject: Subject[T], pair: Pair[T], events: Sequence[_Event[T]], runs: int, source: WordSource
 ) -> dict[int, Hits]:
     """How often events happen in fresh runs on both tables, some at a time.
 
     Of every event: at its cut and at those of the curve, first where it should be likelier.
     """
-    found = {id(e): [np.zeros(1 + len(EPSILONS)) for _ in range(2)] for e in events}
+    counts = {id(e): [np.zeros(1 + len(EPSILONS)) for _ in range(2)] for e in events}
     for side, table in enumerate((pair.left, pair.right)):
         run, done, at_once = subject.sampler(table), 0, 1000
         while done < runs:
-            outputs = run(min(at_once, runs - done), words)
+            outputs = run(min(at_once, runs - done), source)
             for event in events:
-                hits = found[id(event)][side ^ event.is_flipped]
+                hits = counts[id(event)][side ^ event.is_flipped]
                 cuts = np.array([event.cut, *event.curve_cuts])
                 hits += _counted(event.score(outputs), cuts, event.is_flipped)
             done += len(outputs)
-            at_once = max(1000, BLOCK // max(outputs.shape[1], 1))
-    return {key: (a, b) for key, (a, b) in found.items()}
+            at_once = max(1000, LIMITS.outputs_at_once // max(outputs.shape[1], 1))
+    return {key: (a, b) for key, (a, b) in counts.items()}
 
 
 def _proved(claim: Claim, hits: Hits, runs: int, alpha: float) -> float:
     """The bound of one of the tested events."""
     a, b = hits
-    return float(_least(claim, a[:1], b[:1], runs, alpha / KEPT)[0])
+    return float(_minimum_loss(claim, a[:1], b[:1], runs, alpha / LIMITS.tested_events)[0])
 
 
-def _least(claim: Claim, a: Array, b: Array, runs: int, alpha: float) -> Array:
-    return claim.least(*hit_bounds(a, b, runs, alpha))
+def _minimum_loss(claim: Claim, a: Array, b: Array, runs: int, alpha: float) -> Array:
+    return claim.minimum_loss(*hit_bounds(a, b, runs, alpha))
 
 
 def _curve(claim: Claim, a: Array, b: Array, runs: int) -> tuple[Point, ...]:

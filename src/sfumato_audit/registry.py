@@ -22,6 +22,7 @@ from typing import Any, get_args
 
 from sfumato.random import WordSource, system_words
 from sfumato.types import Progress
+from sfumato_audit.audit_limits import LIMITS
 from sfumato_audit.examine import FAST, Effort, Finding, Subject, examine
 
 __all__ = [
@@ -33,7 +34,6 @@ __all__ = [
 ]
 
 
-PER_WORKER = 8  # subjects: fewer are not worth a process, which has to plan them all
 ROOM = "sfumato.vault"
 OUTSIDE = (  # modules that promise privacy outside of the vault
     "sfumato.study.local_model",
@@ -86,7 +86,7 @@ def subjects() -> list[Subject[Any]]:
 def audit(
     chosen: list[Subject[Any]],
     effort: Effort = FAST,
-    words: WordSource | None = None,
+    source: WordSource | None = None,
     progress: Progress | None = None,
     workers: int = 1,
 ) -> list[Finding]:
@@ -94,16 +94,16 @@ def audit(
 
     Processes have their own words from the operating system and find their subjects by name.
     """
-    workers = min(workers, len(chosen) // PER_WORKER)
-    if workers > 1 and words is None:
+    workers = min(workers, len(chosen) // LIMITS.subjects_per_worker)
+    if workers > 1 and source is None:
         return _shared(chosen, effort, progress, workers)
-    words = system_words() if words is None else words
-    found = []
+    source = system_words() if source is None else source
+    findings = []
     for i, subject in enumerate(chosen):
         if progress is not None:
             progress(i, len(chosen), subject.name)
-        found.append(examine(subject, words, effort))
-    return found
+        findings.append(examine(subject, source, effort))
+    return findings
 
 
 def _shared(
@@ -111,19 +111,19 @@ def _shared(
 ) -> list[Finding]:
     """The slowest first, so that no process is left with one of them at the end."""
     ordered = sorted(chosen, key=lambda s: -s.slowness)
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         waiting = [pool.submit(_examined, s.name, effort) for s in ordered]
         try:
             for i, done in enumerate(as_completed(waiting)):
                 finding = done.result()
-                found[finding.name] = finding
+                findings[finding.name] = finding
                 if progress is not None:
                     progress(i, len(chosen), finding.name)
         except BaseException:  # whoever interrupts does not wait for what has not begun
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [found[s.name] for s in chosen]
+    return [findings[s.name] for s in chosen]
 
 
 def _examined(name: str, effort: Effort) -> Finding:

@@ -18,9 +18,10 @@ from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.budget import Budget
 from sfumato.workload.build import marginals
 from sfumato_audit import registry
+from sfumato_audit.audit_limits import LIMITS
 from sfumato_audit.bounds import chance_of_missing, hit_bounds
 from sfumato_audit.broken import ONE, broken_subjects
-from sfumato_audit.examine import FAST, FULL, KEPT, NO_CHOICE, SHOWN, SURE, Effort, examine
+from sfumato_audit.examine import FAST, FULL, SHOWN, SURE, Effort, examine
 from sfumato_audit.subjects.local import local_subjects
 from sfumato_audit.subjects.measured import Measuring, measured_subject
 from tests.shared.words import SeededWords
@@ -40,7 +41,7 @@ def test_what_is_known_to_be_wrong_is_caught(name):
     # The probabilities of its event, as bad as they may be but for one chance in 10^6: with other
     # words it would be caught as well.
     p, q = hit_bounds(*np.array(found.hits, dtype=float)[:, None], found.runs, 1e-6)
-    missed = chance_of_missing(found.claim, p[0], q[0], found.runs, SURE / KEPT)
+    missed = chance_of_missing(found.claim, p[0], q[0], found.runs, SURE / LIMITS.tested_events)
     assert missed < 1e-6, (found, missed)
 
 
@@ -72,7 +73,7 @@ def test_the_better_of_two_filters_is_missed_with_a_chance_below_one_in_a_millio
     claim = BROKEN["ledger: the better of two filters after the fact"].claim
     p, q = told_more_than(3.2, 1), told_more_than(3.2, 0)
     assert p == pytest.approx(0.513, abs=2e-3)
-    assert chance_of_missing(claim, p, q, FAST.test, SURE / KEPT) < 1e-6
+    assert chance_of_missing(claim, p, q, FAST.test, SURE / LIMITS.tested_events) < 1e-6
 
 
 def third(low: int, high: int) -> float:
@@ -94,14 +95,14 @@ def test_sparse_vector_3_is_missed_with_a_chance_below_one_in_a_million():
     p, q = third(0, 1), third(1, 0)
     assert p == pytest.approx(0.0137, abs=1e-4)
     assert q == pytest.approx(0.0020, abs=1e-4)
-    assert chance_of_missing(ONE, p, q, FAST.test, SURE / KEPT) < 1e-12
+    assert chance_of_missing(ONE, p, q, FAST.test, SURE / LIMITS.tested_events) < 1e-12
     # The search must find it likelier on the left, or else it tests "anything happens": over all
     # hits in the half of the runs that cuts are chosen on.
     half = FAST.search // 2
     a, b = np.meshgrid(np.arange(300.0), np.arange(150.0), indexing="ij")
-    low, high = hit_bounds(a, b, half, NO_CHOICE)
+    low, high = hit_bounds(a, b, half, LIMITS.caution_without_choice)
     hits = np.floor(low * FAST.test), np.ceil(high * FAST.test)
-    is_lost = ONE.least(*hit_bounds(*hits, FAST.test, SHOWN / KEPT)) <= 0
+    is_lost = ONE.minimum_loss(*hit_bounds(*hits, FAST.test, SHOWN / LIMITS.tested_events)) <= 0
     mass = binom.pmf(a, half, p) * binom.pmf(b, half, q)
     assert mass.sum() > 1 - 1e-12
     assert mass[is_lost].sum() < 1e-7

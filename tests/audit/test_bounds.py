@@ -51,13 +51,13 @@ def test_a_claim_is_that_of_its_cost():
 def test_the_least_amounts_are_tight_for_the_mechanisms_that_attain_them():
     """Randomized response attains its epsilon, a half-space of Gaussian noise its mu."""
     p, q = np.array([exp(1) / (1 + exp(1))]), np.array([1 / (1 + exp(1))])
-    assert Claim("epsilon", 1).least(p, q)[0] == pytest.approx(1)
+    assert Claim("epsilon", 1).minimum_loss(p, q)[0] == pytest.approx(1)
     for cut in (-1.0, 0.3, 2.0):
         p, q = norm.sf(np.array([cut - 1.5])), norm.sf(np.array([cut]))
-        assert Claim("mu", 1).least(p, q)[0] == pytest.approx(1.5)
-    with_delta = Claim("epsilon", 1, 0.1).least(np.array([0.6]), np.array([0.1]))
+        assert Claim("mu", 1).minimum_loss(p, q)[0] == pytest.approx(1.5)
+    with_delta = Claim("epsilon", 1, 0.1).minimum_loss(np.array([0.6]), np.array([0.1]))
     assert with_delta[0] == pytest.approx(log(5))
-    assert Claim("epsilon", 1).least(np.array([0.1]), np.array([0.5]))[0] == 0
+    assert Claim("epsilon", 1).minimum_loss(np.array([0.1]), np.array([0.5]))[0] == 0
 
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 2.0])
@@ -79,7 +79,7 @@ def test_the_curve_of_a_pure_claim_is_that_of_randomized_response():
 def test_the_chance_of_missing_bounds_what_enumeration_gives():
     claim, p, q, runs, alpha = Claim("epsilon", 0.2), 0.6, 0.2, 400, 1e-3
     a, b = np.meshgrid(np.arange(runs + 1.0), np.arange(runs + 1.0), indexing="ij")
-    proved = claim.least(*hit_bounds(a, b, runs, alpha))
+    proved = claim.minimum_loss(*hit_bounds(a, b, runs, alpha))
     mass = binom.pmf(a, runs, p) * binom.pmf(b, runs, q)
     missed = mass[proved <= claim.amount].sum()
     bound = chance_of_missing(claim, p, q, runs, alpha)

@@ -11,6 +11,7 @@ import pytest
 
 import sfumato
 from sfumato_audit import registry
+from sfumato_audit.audit_limits import LIMITS
 from sfumato_audit.broken import broken_subjects
 from sfumato_audit.examine import Effort
 from sfumato_audit.subjects.measured import opened
@@ -97,7 +98,7 @@ def test_several_processes_find_the_same_in_the_same_order(sound, monkeypatch):
     from concurrent.futures import ThreadPoolExecutor
 
     seen = []
-    monkeypatch.setattr(registry, "PER_WORKER", 1)
+    monkeypatch.setattr(registry, "LIMITS", replace(LIMITS, subjects_per_worker=1))
     monkeypatch.setattr(registry, "subjects", lambda: sound)
     monkeypatch.setattr(registry, "ProcessPoolExecutor", lambda n, _: ThreadPoolExecutor(n))
     registry._by_name.cache_clear()
@@ -113,7 +114,7 @@ def test_several_processes_find_the_same_in_the_same_order(sound, monkeypatch):
 
 @pytest.mark.slow
 def test_several_processes_audit_many_subjects(sound):
-    chosen = [s for s in sound if s.slowness == 1][: 2 * registry.PER_WORKER]
+    chosen = [s for s in sound if s.slowness == 1][: 2 * LIMITS.subjects_per_worker]
     found = registry.audit(chosen, Effort(800, 2000, 0), workers=2)
     assert [f.name for f in found] == [s.name for s in chosen]
     assert all(f.is_as_expected for f in found)

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
+from sfumato_audit.audit_limits import LIMITS
 from sfumato_audit.bounds import Claim, chance_of_missing, hit_bounds
 from sfumato_audit.broken import broken_subjects
-from sfumato_audit.examine import FAST, KEPT, SHOWN, SURE
+from sfumato_audit.examine import FAST, SHOWN, SURE
 from sfumato_audit.subjects.sparse import STEPS, Worst, sparse_laws, vector_subject
 from tests.shared.words import SeededWords
 
@@ -58,9 +59,9 @@ def test_what_the_fast_mode_proves_is_known_beforehand(name):
     claim, p, q = Claim.of(law.cost), *probabilities(name)
     runs = FAST.test // vector_subject(name, law, worst).slowness
     hits = np.floor([runs * p]), np.ceil([runs * q])
-    proved = claim.least(*hit_bounds(*hits, runs, SHOWN / KEPT))[0]
+    proved = claim.minimum_loss(*hit_bounds(*hits, runs, SHOWN / LIMITS.tested_events))[0]
     assert proved > 0.29 * claim.amount
-    assert claim.least(np.array([p]), np.array([q]))[0] <= claim.amount
+    assert claim.minimum_loss(np.array([p]), np.array([q]))[0] <= claim.amount
 
 
 def counted(name: str, law: SparseLaw, runs: int) -> list[int]:
@@ -98,4 +99,6 @@ def test_one_draw_for_all_queries_is_missed_with_a_chance_below_one_in_a_million
     p, q = (float(((o[:, 0] == 0) & (o[:, 1] == 1)).mean()) for o in (left, right))
     assert q == 0
     assert p > 0.025
-    assert chance_of_missing(subject.claim, 0.02, 0.0, FAST.test, SURE / KEPT) < 1e-6
+    assert (
+        chance_of_missing(subject.claim, 0.02, 0.0, FAST.test, SURE / LIMITS.tested_events) < 1e-6
+    )

@@ -57,8 +57,8 @@ def chosen_subjects() -> tuple[Subject[Scores] | Subject[Table], ...]:
 
 
 def _choices() -> tuple[Subject[Scores], ...]:
-    known: dict[str, str] = {"gumbel": "exponential mechanism", "exponential": "permute-and-flip"}
-    names = {noise: known.get(noise, "report-noisy-max") for noise in LAWS}
+    named: dict[str, str] = {"gumbel": "exponential mechanism", "exponential": "permute-and-flip"}
+    names = {noise: named.get(noise, "report-noisy-max") for noise in LAWS}
     return (
         _choice("gumbel", "exponential mechanism, as epsilon", Cost.pure(2 * RATE), _ANY),
         *(_choice(w, names[w], choice_cost(w, RATE, 1), _ANY) for w in LAWS),
@@ -88,8 +88,8 @@ def _choice(
     def sampler(scores: Scores) -> Sampler:
         exact = Sensitive(np.array(scores, dtype=np.int64))
 
-        def run(runs: int, words: WordSource) -> Array:
-            places = [report_noisy_max(exact, rate, words, noise) for _ in range(runs)]
+        def run(runs: int, source: WordSource) -> Array:
+            places = [report_noisy_max(exact, rate, source, noise) for _ in range(runs)]
             return np.array(places, dtype=np.float64)[:, None]
 
         return run
@@ -104,9 +104,9 @@ def _choice(
     )
 
 
-def _random_scores(words: WordSource) -> Pair[Scores]:
-    scores = integers_below(8, PLACES, words)
-    moved = scores + integers_below(3, PLACES, words) - 1
+def _random_scores(source: WordSource) -> Pair[Scores]:
+    scores = integers_below(8, PLACES, source)
+    moved = scores + integers_below(3, PLACES, source) - 1
     return Pair("scores at random", tuple(scores.tolist()), tuple(moved.tolist()))
 
 
@@ -136,8 +136,8 @@ def _adaptive(
 
     def sampler(table: Table) -> Sampler:
         draw = prepare(table, work, budget)
-        return lambda runs, words: np.array(
-            [_row(draw(words), method, places) for _ in range(runs)]
+        return lambda runs, source: np.array(
+            [_row(draw(source), method, places) for _ in range(runs)]
         )
 
     places = _places(method, work)
@@ -170,17 +170,17 @@ COVERED = {
 
 def _boosting(table: Table, work: Workload, budget: Budget) -> Prepared:
     exact, rows = read_answers(opened(work.domain, table), work, NEIGHBOURS)
-    return lambda words: boosting_rounds(
-        exact, rows, work, NEIGHBOURS, None, 2, 2, Spending.of(budget), words
+    return lambda source: boosting_rounds(
+        exact, rows, work, NEIGHBOURS, None, 2, 2, Spending.of(budget), source
     )[0]
 
 
 def _tables(table: Table, work: Workload, budget: Budget) -> Prepared:
     domain = work.domain
     sets = [term.attributes for term in work.terms]
-    asked = [*((name,) for name in domain.names), *sets]
-    exact, rows = read_tables(opened(domain, table), domain, asked, NEIGHBOURS)
-    return lambda words: _tables_run(exact, rows, domain, sets, budget, words)
+    measured_sets = [*((name,) for name in domain.names), *sets]
+    exact, rows = read_tables(opened(domain, table), domain, measured_sets, NEIGHBOURS)
+    return lambda source: _tables_run(exact, rows, domain, sets, budget, source)
 
 
 def _tables_run(
@@ -189,13 +189,13 @@ def _tables_run(
     domain: Domain,
     sets: list[tuple[str, ...]],
     budget: Budget,
-    words: WordSource,
+    source: WordSource,
 ) -> Transcript:
     """One loop with an estimate of its own."""
     task = Task(
         Learner(domain, rows, rows=MODEL_ROWS), dict.fromkeys(sets, 1), 1, moves_of(NEIGHBOURS)
     )
-    return adaptive_rounds(exact, rows, task, Spending.of(budget), words)
+    return adaptive_rounds(exact, rows, task, Spending.of(budget), source)
 
 
 def _places(method: str, work: Workload) -> dict[Place, int]:
@@ -222,10 +222,10 @@ def _row(transcript: Transcript, method: str, places: dict[Place, int]) -> Array
         parts = [(step.place, values)]
         if method == "boosting" and step.place:
             parts = [((q,), values[i : i + 1]) for i, q in enumerate(step.place)]
-        for place, found in parts:
+        for place, part in parts:
             if seen[place] < OCCASIONS:
-                out[0, places[place], seen[place], : found.size] = found
-                out[1, places[place], seen[place], : found.size] = scale
+                out[0, places[place], seen[place], : part.size] = part
+                out[1, places[place], seen[place], : part.size] = scale
             seen[place] += 1
     rows = np.nan if transcript.rows is None else float(transcript.rows)
     return np.append(out.ravel(), rows)
@@ -256,14 +256,14 @@ def _centres(table: Table, work: Workload, places: dict[Place, int], method: str
         left_out = tuple(i for i, n in enumerate(domain.names) if n not in names)
         return np.asarray(histogram.sum(axis=left_out)).ravel()
 
-    asked = [np.asarray(t.answer(counts(t.attributes).reshape(t.shape))) for t in work.terms]
+    answers = [np.asarray(t.answer(counts(t.attributes).reshape(t.shape))) for t in work.terms]
     out = np.zeros((len(places), OCCASIONS, WIDTH))
     for place, i in places.items():
         if not place:
-            found = counts(())
+            exact = counts(())
         elif method == "boosting":
-            found = np.concatenate(asked)[place[0] : place[0] + 1]
+            exact = np.concatenate(answers)[place[0] : place[0] + 1]
         else:
-            found = counts(tuple(domain.names[k] for k in place))
-        out[i, :, : found.size] = found
+            exact = counts(tuple(domain.names[k] for k in place))
+        out[i, :, : exact.size] = exact
     return out

@@ -110,7 +110,7 @@ def csv_subject(
             path.write_bytes(before(file))
             table = open_table(path if rule is None else CsvSource(path, rule))
             exact = count(table, DOMAIN, strategy.blocks, neighbours)
-        return lambda runs, words: run.measured(exact, runs, words)
+        return lambda runs, source: run.measured(exact, runs, source)
 
     return Subject(
         f"{name} ({neighbours})",

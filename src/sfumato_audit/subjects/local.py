@@ -32,7 +32,7 @@ def _response(size: int) -> Subject[Code]:
     response = RandomizedResponse(1, size)
 
     def sampler(code: Code) -> Sampler:
-        return lambda runs, words: _column(response.encode(np.full(runs, code[0]), words))
+        return lambda runs, source: _column(response.encode(np.full(runs, code[0]), source))
 
     pairs = (
         Pair("first code becomes last", (0,), (size - 1,)),
@@ -47,8 +47,8 @@ def _row() -> Subject[Table]:
     def sampler(table: Table) -> Sampler:
         codes = np.array(table, dtype=np.int64)
 
-        def run(runs: int, words: WordSource) -> Array:
-            reports = encode_table(np.tile(codes, (runs, 1)), SIZES, 1, words)
+        def run(runs: int, source: WordSource) -> Array:
+            reports = encode_table(np.tile(codes, (runs, 1)), SIZES, 1, source)
             return reports.astype(np.float64)
 
         return run

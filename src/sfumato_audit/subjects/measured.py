@@ -72,21 +72,21 @@ class Measuring:
     def exact(self, table: Table) -> Exact:
         """Count a table, once, as a release does."""
         if table not in self.counted:
-            found = count(opened(self.domain, table), self.domain, self.blocks, self.neighbours)
-            self.counted[table] = found
+            records = opened(self.domain, table)
+            self.counted[table] = count(records, self.domain, self.blocks, self.neighbours)
         return self.counted[table]
 
     def sampler(self, table: Table) -> Sampler:
         """What measures one table many times."""
         exact = self.exact(table)
-        return lambda runs, words: self.measured(exact, runs, words)
+        return lambda runs, source: self.measured(exact, runs, source)
 
-    def measured(self, exact: Exact, runs: int, words: WordSource) -> Array:
+    def measured(self, exact: Exact, runs: int, source: WordSource) -> Array:
         """Noisy values in steps of their grid, a row per run, and what else is public of them."""
         again = tuple(np.tile(v, runs) for v in exact.values.reveal())
-        found = measure(Exact(Sensitive(again), exact.rows), self.blocks, self.noise, words)
-        columns = [m.units.astype(np.float64).reshape(runs, -1) for m in found.measurements]
-        rows = np.nan if found.rows is None else float(found.rows)
+        outputs = measure(Exact(Sensitive(again), exact.rows), self.blocks, self.noise, source)
+        columns = [m.units.astype(np.float64).reshape(runs, -1) for m in outputs.measurements]
+        rows = np.nan if outputs.rows is None else float(outputs.rows)
         return np.concatenate([*columns, np.full((runs, 1), rows)], axis=1)
 
     def hint(self, pair: Pair[Table]) -> Score:

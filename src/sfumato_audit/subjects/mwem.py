@@ -69,53 +69,53 @@ def mwem_subjects() -> tuple[Subject[Table], ...]:
 
 
 def mwem_subject(
-    name: str, purse: Purse, least: float | None, is_broken: bool = False
+    name: str, purse: Purse, minimum: float | None, is_broken: bool = False
 ) -> Subject[Table]:
-    """Two rounds from a purse; ``least`` is the least log-likelihood ratio of a known event."""
+    """Two rounds from a purse; ``minimum`` is that of the log-likelihood ratio in a known event."""
 
     def sampler(table: Table) -> Sampler:
-        exact, rows = _Heard.read(table)
+        exact, rows = _Recorded.read(table)
 
-        def run(runs: int, words: WordSource) -> Array:
+        def run(runs: int, source: WordSource) -> Array:
             out = []
             for _ in range(runs):
-                exact.told = []
-                mwem_rounds(exact, rows, WORK, NEIGHBOURS, None, ROUNDS, purse(), words)
-                out.append(exact.told)
+                exact.record = []
+                mwem_rounds(exact, rows, WORK, NEIGHBOURS, None, ROUNDS, purse(), source)
+                out.append(exact.record)
             return np.array(out)
 
         return run
 
     def hint(pair: Pair[Table]) -> Score:
         ratio = _likelihood(pair)
-        return ratio if least is None else lambda o: (ratio(o) >= least).astype(np.float64)
+        return ratio if minimum is None else lambda o: (ratio(o) >= minimum).astype(np.float64)
 
     claim, covers = Claim.of(purse().cost), frozenset() if is_broken else COVERED
     return Subject(name, claim, (PAIR,), sampler, covers, None, hint, SLOW, is_broken)
 
 
-class _Heard(ExactAnswers):
+class _Recorded(ExactAnswers):
     """Exact answers that note what is public of a call: estimates, rate, place; number, scale."""
 
-    __slots__ = ("told",)
-    told: list[float]
+    __slots__ = ("record",)
+    record: list[float]
 
     @classmethod
-    def read(cls, table: Table) -> tuple[_Heard, int | None]:
+    def read(cls, table: Table) -> tuple[_Recorded, int | None]:
         exact, rows = read_answers(opened(WORK.domain, table), WORK, NEIGHBOURS)
         return cls(exact._answers, exact._total, exact.bits), rows
 
-    def choose(self, estimates: Integers, rate: Fraction, words: WordSource, is_pure: bool) -> int:
-        place = super().choose(estimates, rate, words, is_pure)
-        self.told += [*estimates.tolist(), float(rate), place]
+    def choose(self, estimates: Integers, rate: Fraction, source: WordSource, is_pure: bool) -> int:
+        place = super().choose(estimates, rate, source, is_pure)
+        self.record += [*estimates.tolist(), float(rate), place]
         return place
 
-    def measure(self, query: int | None, law: BlockNoise, words: WordSource) -> Measurement:
-        found = super().measure(query, law, words)
+    def measure(self, query: int | None, law: BlockNoise, source: WordSource) -> Measurement:
+        measurement = super().measure(query, law, source)
         # The scale of Laplace noise is shown as negative.
         scale = law.scale if law.noise == "gaussian" else -law.scale
-        self.told += [float(found.values[0]), scale]
-        return found
+        self.record += [float(measurement.values[0]), scale]
+        return measurement
 
 
 def _likelihood(pair: Pair[Table]) -> Score:
@@ -127,11 +127,11 @@ def _likelihood(pair: Pair[Table]) -> Score:
         logs = []
         for exact in sides:
             log = _of_number(total[:, 0], total[:, 1], exact[-1:])
-            for told in rounds.swapaxes(0, 1):
-                near, rate, place = told[:, :QUERIES], told[:, QUERIES], told[:, QUERIES + 1]
-                chosen, scale = place.astype(np.int64), told[:, -1]
+            for part in rounds.swapaxes(0, 1):
+                near, rate, place = part[:, :QUERIES], part[:, QUERIES], part[:, QUERIES + 1]
+                chosen, scale = place.astype(np.int64), part[:, -1]
                 log += _of_choice(np.abs(exact - near), rate, chosen, is_pure=scale < 0)
-                log += _of_number(told[:, -2], scale, exact[chosen])
+                log += _of_number(part[:, -2], scale, exact[chosen])
             logs.append(log)
         return np.asarray(logs[0] - logs[1])
 

@@ -83,18 +83,18 @@ def filter_subject(
     pure, rest = float(left.pure_epsilon), other.gaussian_mu or 0.0
 
     def sampler(counts: Counts) -> Sampler:
-        def run(runs: int, words: WordSource) -> Array:
-            seen = counts[0] + _gaussian(FIRST.gaussian_mu or 0.0, runs, words)
+        def run(runs: int, source: WordSource) -> Array:
+            seen = counts[0] + _gaussian(FIRST.gaussian_mu or 0.0, runs, source)
             loss = (seen - 0.5) * float(first)
             is_unlucky = loss > UNLUCKY
-            flipped = words.words(runs) < np.uint64(2**63 / (1 + exp(pure)) * 2)
+            flipped = source.words(runs) < np.uint64(2**63 / (1 + exp(pure)) * 2)
             bits = np.where(flipped, 1 - counts[0], counts[0]).astype(np.float64)
             gaussian = np.zeros(runs)
             if rest:
-                gaussian = (counts[0] + _gaussian(rest, runs, words) - 0.5) * rest**2
+                gaussian = (counts[0] + _gaussian(rest, runs, source) - 0.5) * rest**2
             pure_loss = pure * (2 * bits - 1)
-            told = np.where(is_unlucky, pure_loss, gaussian)
-            return np.stack([loss, is_unlucky, told], axis=1)
+            second_loss = np.where(is_unlucky, pure_loss, gaussian)
+            return np.stack([loss, is_unlucky, second_loss], axis=1)
 
         return run
 
@@ -105,9 +105,9 @@ def filter_subject(
     return Subject(name, claim, pairs, sampler, hint=hint, is_broken=is_broken)
 
 
-def _gaussian(mu: float, runs: int, words: WordSource) -> Array:
+def _gaussian(mu: float, runs: int, source: WordSource) -> Array:
     """Gaussian noise of deviation 1/mu, on a grid of 2^-12."""
-    return rounded_gaussian(Fraction(4096) / Fraction(mu), runs, words) / 4096.0
+    return rounded_gaussian(Fraction(4096) / Fraction(mu), runs, source) / 4096.0
 
 
 def _whole_loss(outputs: Array) -> Array:
@@ -125,8 +125,8 @@ def _watch(name: str, budget: Budget, *, is_killed: bool = False) -> Subject[Cou
     def sampler(counts: Counts) -> Sampler:
         half = len(counts) // 2
         parts: list[Sensitive[Sequence[int]]] = [Sensitive(counts[:half]), Sensitive(counts[half:])]
-        return lambda runs, words: np.array(
-            [_watched(plan, parts, half, words, is_killed) for _ in range(runs)]
+        return lambda runs, source: np.array(
+            [_watched(plan, parts, half, source, is_killed) for _ in range(runs)]
         )
 
     doors = ["Discoverer", "Discoverer.test_many", "Discoverer.numbers"]
@@ -137,15 +137,15 @@ def _watch(name: str, budget: Budget, *, is_killed: bool = False) -> Subject[Cou
 
 
 def _alerts(name: str, budget: Budget) -> Subject[Counts]:
-    """The same by ``sf.watch``: alerts where a count is 1 or more, with their numbers."""
+    """Counts by ``sf.watch``: alerts where a count is 1 or more, with their numbers."""
 
     def planned() -> Watch:
         return watch(6, budget, 1, alerts=2, counts=True)
 
     def sampler(counts: Counts) -> Sampler:
         plan, exact = planned(), Sensitive[Sequence[int]](counts)
-        return lambda runs, words: np.array(
-            [_told(plan.drawn(exact, words), "alerts", plan.steps) for _ in range(runs)]
+        return lambda runs, source: np.array(
+            [_row(plan.drawn(exact, source), "alerts", plan.steps) for _ in range(runs)]
         )
 
     covers = frozenset({"sfumato.run.watch.watch", "sfumato.run.watch.Watch.drawn"})
@@ -154,7 +154,7 @@ def _alerts(name: str, budget: Budget) -> Subject[Counts]:
 
 
 def _running(name: str, budget: Budget) -> Subject[Counts]:
-    """The same count by count: what a running watch tells of each, until all alerts were given."""
+    """Counts one by one: what a running watch tells of each, until all alerts were given."""
 
     def planned() -> Watch:
         return watch(6, budget, 1, alerts=2, counts=True)
@@ -162,9 +162,9 @@ def _running(name: str, budget: Budget) -> Subject[Counts]:
     def sampler(counts: Counts) -> Sampler:
         plan = planned()
 
-        def told(words: WordSource) -> list[float]:
+        def run_once(source: WordSource) -> list[float]:
             row: list[float] = []
-            with Watching(plan, None, "series", "watch", random=words) as running:
+            with Watching(plan, None, "series", "watch", random=source) as running:
                 for count in counts:
                     if not running.alerts_left:
                         row += [np.nan, np.nan]
@@ -174,7 +174,7 @@ def _running(name: str, budget: Budget) -> Subject[Counts]:
                     row += [float(alert is not None), value]
             return row
 
-        return lambda runs, words: np.array([told(words) for _ in range(runs)])
+        return lambda runs, source: np.array([run_once(source) for _ in range(runs)])
 
     covers = frozenset({"sfumato.run.watch.Watching"})
     claim = Claim.of(planned().plan.cost)
@@ -192,9 +192,9 @@ def _correction(name: str, budget: Budget) -> Subject[Table]:
         plan = planned()
         exact, _ = read_answers(opened(work.domain, table), work, plan.neighbours)
 
-        def run(runs: int, words: WordSource) -> Array:
-            drawn = [plan.drawn(exact, _as_before, None, words) for _ in range(runs)]
-            return np.array([_told(each, "corrected", work.queries) for each in drawn])
+        def run(runs: int, source: WordSource) -> Array:
+            drawn = [plan.drawn(exact, _as_before, None, source) for _ in range(runs)]
+            return np.array([_row(each, "corrected", work.queries) for each in drawn])
 
         return run
 
@@ -208,17 +208,17 @@ def _correction(name: str, budget: Budget) -> Subject[Table]:
     return Subject(name, claim, pairs, sampler, covers, None, lambda _: _sum, SLOW_DESK)
 
 
-def _as_before(_: int, given: Sequence[float]) -> float:
-    return given[-1] if given else 0.0
+def _as_before(_: int, answers: Sequence[float]) -> float:
+    return answers[-1] if answers else 0.0
 
 
-def _told(stored: bytes, found: str, steps: int) -> list[float]:
+def _row(stored: bytes, kind: str, steps: int) -> list[float]:
     """What is stored of a watch or a correction: per step whether it was found, and its number."""
-    told = json.loads(stored)
-    numbers = dict(zip(told[found], told["numbers"], strict=True))
+    document = json.loads(stored)
+    numbers = dict(zip(document[kind], document["numbers"], strict=True))
     row: list[float] = []
     for step in range(steps):
-        is_found = float(step in numbers) if step < told["tested"] else np.nan
+        is_found = float(step in numbers) if step < document["tested"] else np.nan
         row += [is_found, numbers.get(step, np.nan)]
     return row
 
@@ -232,26 +232,26 @@ def _watched(
     plan: SparsePlan,
     parts: list[Sensitive[Sequence[int]]],
     half: int,
-    words: WordSource,
+    source: WordSource,
     is_killed: bool,
 ) -> list[float]:
-    finder: Discoverer | None = Discoverer(plan, words)
+    finder: Discoverer | None = Discoverer(plan, source)
     row: list[float] = []
     for i, part in enumerate(parts):
         if i and finder is not None:
             finder = (
-                Discoverer.after_loss(plan, finder.begun, words)
+                Discoverer.after_loss(plan, finder.begun, source)
                 if is_killed
-                else Discoverer.restored(plan, finder.state(), words)
+                else Discoverer.restored(plan, finder.state(), source)
             )
         steps = times(part, STEPS)
         if finder is None:
             row += [np.nan] * (2 * half)
             continue
-        found = finder.test_many(steps, [STEPS] * half) if finder.left else []
-        places = [place for place, is_above in enumerate(found) if is_above]
-        told = dict(zip(places, finder.numbers(steps, places) or [], strict=True))
+        tests = finder.test_many(steps, [STEPS] * half) if finder.left else []
+        places = [place for place, is_above in enumerate(tests) if is_above]
+        numbers = dict(zip(places, finder.numbers(steps, places) or [], strict=True))
         for place in range(half):
-            row += [float(found[place]) if place < len(found) else np.nan]
-            row += [float(told.get(place, np.nan))]
+            row += [float(tests[place]) if place < len(tests) else np.nan]
+            row += [float(numbers.get(place, np.nan))]
     return row

@@ -54,10 +54,10 @@ def planned_subjects() -> Iterator[Subject[Table]]:
 
 def _named() -> Iterator[tuple[str, Strategy]]:
     people = Domain({"age": 4, "sex": 2})
-    asked = prefixes(people, "age", by=["sex"]) | marginals(people, 1)
+    totals = prefixes(people, "age", by=["sex"]) | marginals(people, 1)
     bits = marginals(Domain({"one": 2, "two": 2, "three": 2}), 2)
     for name, (build, noise) in MECHANISMS.items():
-        work = bits if name.endswith("-fourier") else asked
+        work = bits if name.endswith("-fourier") else totals
         yield name, build(work, noise, "rmse")
 
 
@@ -68,21 +68,21 @@ def _variants() -> Iterator[tuple[str, Strategy]]:
     yield "factorization, marginals", _factorization(marginals(plane, 2) | marginals(plane, 1))
     yield "factorization, implicit root", ordered(total)
     yield "factorization, windows", sliding(windows(line, "age", 2))
-    found = pieces(prefixes(plane, "age") | marginals(plane, 2))
-    assert found is not None  # noqa: S101 - products can always be cut in pieces
-    yield "factorization, pieces", found
-    given = [[1, 2, 0, -1, 0, 3], [0, 1, 1, 1, 0, 0]]
-    yield "factorization, matrix", dense(explicit(line, ["age"], given))
+    cut = pieces(prefixes(plane, "age") | marginals(plane, 2))
+    assert cut is not None  # noqa: S101 - products can always be cut in pieces
+    yield "factorization, pieces", cut
+    coefficients = [[1, 2, 0, -1, 0, 3], [0, 1, 1, 1, 0, 0]]
+    yield "factorization, matrix", dense(explicit(line, ["age"], coefficients))
     age, sex = attribute(plane, "age"), attribute(plane, "sex")
-    asked = predicates(plane, [age >= 1, (age >= 2) & (sex == 1)])
-    yield "factorization, conditions", _factorization(asked)
-    yield "factorization, as it was asked", _viewed(asked | marginals(plane, 1) | asked)
+    conditions = predicates(plane, [age >= 1, (age >= 2) & (sex == 1)])
+    yield "factorization, conditions", _factorization(conditions)
+    yield "factorization, as it was asked", _viewed(conditions | marginals(plane, 1) | conditions)
     yield BIASED, approximate(total, 1.0, PERSONS, "rmse")
 
 
-def _viewed(asked: Workload) -> Strategy:
+def _viewed(work: Workload) -> Strategy:
     """Planned for the normal form, and seen through groups in another order, some of them twice."""
-    return Viewed.of(_factorization(asked.normal.workload), asked)
+    return Viewed.of(_factorization(work.normal.workload), work)
 
 
 def _factorization(work: Workload) -> Strategy:

@@ -69,9 +69,9 @@ def _sound(
 
 def session_plan(budget: Budget, neighbours: Neighbours) -> SessionParameters:
     """A session of as many paid answers as there are attributes."""
-    asked = 2 * UPDATES
+    questions = 2 * UPDATES
     return SessionParameters.of(
-        DOMAIN, budget, neighbours, questions=asked, updates=UPDATES, records=CELLS * EACH
+        DOMAIN, budget, neighbours, questions=questions, updates=UPDATES, records=CELLS * EACH
     )
 
 
@@ -95,23 +95,23 @@ def session_subject(
     def sampler(table: Table) -> Sampler:
         exact = ExactQuestions(opened(DOMAIN, table), DOMAIN, plan.neighbours, None)
 
-        def run(runs: int, words: WordSource) -> Array:
-            each = (words if again is None else again(words) for _ in range(runs))
-            return np.array([_asked(exact, run_plan, questions, w) for w in each])
+        def run(runs: int, source: WordSource) -> Array:
+            each = (source if again is None else again(source) for _ in range(runs))
+            return np.array([_answers(exact, run_plan, questions, w) for w in each])
 
         return run
 
-    def known(outputs: Array) -> Array:
+    def is_hit(outputs: Array) -> Array:
         """Whether all first questions are found right, all second ones wrong, and these low."""
-        told = outputs.reshape(len(outputs), UPDATES, 4)
-        is_free, is_paid = told[:, :, 0] == 0, told[:, :, 2] == 1
-        return np.asarray((is_free & is_paid & (told[:, :, 3] <= low + 0.5)).all(axis=1) * 1.0)
+        answers = outputs.reshape(len(outputs), UPDATES, 4)
+        is_free, is_paid = answers[:, :, 0] == 0, answers[:, :, 2] == 1
+        return np.asarray((is_free & is_paid & (answers[:, :, 3] <= low + 0.5)).all(axis=1) * 1.0)
 
     is_broken = run_plan is not plan or again is not None
     covers = frozenset() if is_broken else frozenset({DOOR})
     pairs = (_pair(plan.neighbours, above, below, moved),)
     return Subject(
-        name, Claim.of(_cost(plan)), pairs, sampler, covers, None, lambda _: known, SLOW, is_broken
+        name, Claim.of(_cost(plan)), pairs, sampler, covers, None, lambda _: is_hit, SLOW, is_broken
     )
 
 
@@ -126,22 +126,22 @@ def _pair(neighbours: Neighbours, above: int, below: int, moved: Record) -> Pair
 
 
 def _questions() -> tuple[Question, ...]:
-    found = []
+    conditions = []
     for name in DOMAIN.names:
         value = attribute(DOMAIN, name)
-        found += [(value == 0) | (value == other) for other in (1, 2)]
-    return questions_of(predicates(DOMAIN, found))
+        conditions += [(value == 0) | (value == other) for other in (1, 2)]
+    return questions_of(predicates(DOMAIN, conditions))
 
 
-def _asked(
+def _answers(
     exact: ExactQuestions,
     plan: SessionParameters,
     questions: tuple[Question, ...],
-    words: WordSource,
+    source: WordSource,
 ) -> list[float]:
     """What was answered by a new session, and which answers were paid for."""
     state = SessionState(
-        exact, plan, MemoryLedger(), None, words, "audit", is_dummy=False, take_over=False
+        exact, plan, MemoryLedger(), None, source, "audit", is_dummy=False, take_over=False
     )
     row = []
     with Session(state) as session:

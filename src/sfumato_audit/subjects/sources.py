@@ -80,7 +80,7 @@ def source_subject(
 
     def sampler(rows: Filtered) -> Sampler:
         exact = counted(rows)
-        return lambda runs, words: run.measured(exact, runs, words)
+        return lambda runs, source: run.measured(exact, runs, source)
 
     return Subject(
         name,
@@ -108,9 +108,9 @@ def _sound(noise: str, law: str) -> Subject[Filtered]:
     return source_subject(name, plan, counted, DOORS | {f"{VAULT}.noise.{law}"})
 
 
-def _random(words: WordSource) -> Pair[Filtered]:
+def _random(source: WordSource) -> Pair[Filtered]:
     """Some rows at random, and one of them replaced by any other."""
-    cells = integers_below(3, 6, words).tolist()
-    flags = (integers_below(2, 6, words) == 1).tolist()
+    cells = integers_below(3, 6, source).tolist()
+    flags = (integers_below(2, 6, source) == 1).tolist()
     rows = tuple(zip(cells, flags, strict=True))
     return Pair(f"at random: {rows[4]} becomes {rows[5]}", rows[:5], (*rows[:4], rows[5]))

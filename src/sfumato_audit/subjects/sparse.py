@@ -121,9 +121,9 @@ def _first(law: SparseLaw) -> Subject[Scores]:
     def sampler(scores: Scores) -> Sampler:
         exact, zeros = _exact(scores), [0] * len(scores)
 
-        def run(runs: int, words: WordSource) -> Array:
-            found = [above_threshold(exact, zeros, law, words) for _ in range(runs)]
-            return np.array([[-1.0 if f is None else f] for f in found])
+        def run(runs: int, source: WordSource) -> Array:
+            places = [above_threshold(exact, zeros, law, source) for _ in range(runs)]
+            return np.array([[-1.0 if f is None else f] for f in places])
 
         return run
 
@@ -140,14 +140,14 @@ def vector_subject(name: str, law: SparseLaw, worst: Worst) -> Subject[Scores]:
         parts = [_exact(scores[:half]), _exact(scores[half:])]
         rest = len(scores) - half
 
-        def run(runs: int, words: WordSource) -> Array:
+        def run(runs: int, source: WordSource) -> Array:
             out = np.full((runs, len(scores)), np.nan)
             for row in out:
-                vector = SparseVector(law, words)
+                vector = SparseVector(law, source)
                 early = vector.test_many(parts[0], [0] * half)
                 row[: len(early)] = early
                 if vector.left:
-                    again = SparseVector.restored(law, vector.state(), words)
+                    again = SparseVector.restored(law, vector.state(), source)
                     late = again.test_many(parts[1], [0] * rest)
                     row[half : half + len(late)] = late
             return out
@@ -169,13 +169,13 @@ def _numeric(name: str, law: SparseLaw, noise: NoiseLaw) -> Subject[Scores]:
     def sampler(scores: Scores) -> Sampler:
         each = [Sensitive(STEPS * s) for s in scores]
 
-        def run(runs: int, words: WordSource) -> Array:
+        def run(runs: int, source: WordSource) -> Array:
             out = np.full((runs, 2), np.nan)
             for row in out:
-                vector = SparseVector(law, words)
+                vector = SparseVector(law, source)
                 for place, score in enumerate(each):
                     if vector.test(score, 0):
-                        row[:] = place, answer(score, noise, words)
+                        row[:] = place, answer(score, noise, source)
                         break
             return out
 

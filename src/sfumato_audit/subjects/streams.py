@@ -41,8 +41,8 @@ def stream_subjects() -> tuple[Subject[Values], ...]:
 
 def _stream(name: str, plan: StreamForecast) -> Subject[Values]:
     def sampler(values: Values) -> Sampler:
-        def run(runs: int, words: WordSource) -> Array:
-            private = PrivateStream(plan, runs, words)
+        def run(runs: int, source: WordSource) -> Array:
+            private = PrivateStream(plan, runs, source)
             steps = [private.measure([value] * runs) for value in values]
             return np.concatenate([np.array(s, dtype=np.float64) for s in steps], axis=1)
 
@@ -68,9 +68,9 @@ def _pairs(neighbours: Neighbours) -> tuple[Pair[Values], ...]:
     )
 
 
-def _random(words: WordSource) -> Pair[Values]:
-    values = integers_below(2, LENGTH, words)
-    step = int(integers_below(LENGTH, 1, words)[0])
+def _random(source: WordSource) -> Pair[Values]:
+    values = integers_below(2, LENGTH, source)
+    step = int(integers_below(LENGTH, 1, source)[0])
     other = values.copy()
     other[step] ^= 1
     return Pair(f"at random, step {step + 1}", tuple(values.tolist()), tuple(other.tolist()))

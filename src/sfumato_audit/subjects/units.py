@@ -89,14 +89,14 @@ def granted(compares: bool) -> tuple[bool, ...]:
     cost = Cost.pure(SHARE)
     answers = []
     with TemporaryDirectory() as folder:
-        book = Ledger.create(Path(folder) / "people.ledger", Budget(epsilon=1), "people")
+        ledger = Ledger.create(Path(folder) / "people.ledger", Budget(epsilon=1), "people")
         for number, unit in enumerate(ASKED_FOR):
             try:
-                book.debit(cost, {}, f"{number}", unit=unit_of(unit) if compares else None)
+                ledger.debit(cost, {}, f"{number}", unit=unit_of(unit) if compares else None)
                 answers.append(True)
             except SfumatoError:
                 answers.append(False)
-        book.close()
+        ledger.close()
     return tuple(answers)
 
 
@@ -110,18 +110,18 @@ def ledger_subject(
         Measuring(DOMAIN, blocks, calibrate(strategy, float(SHARE), "add-remove", u), "add-remove")
         for u in (UNIT, None)
     )
-    kept = counted_in_the_vault("add-remove")
+    counted = counted_in_the_vault("add-remove")
 
     def sampler(people: People) -> Sampler:
         releases = [
             (of_row, count_rows(people, blocks))
             if unit is None
-            else (of_person, kept(people, 0, blocks))
+            else (of_person, counted(people, 0, blocks))
             for unit, is_granted in zip(ASKED_FOR, are_granted, strict=True)
             if is_granted
         ]
-        return lambda runs, words: np.hstack(
-            [run.measured(exact, runs, words) for run, exact in releases]
+        return lambda runs, source: np.hstack(
+            [run.measured(exact, runs, source) for run, exact in releases]
         )
 
     claim, pairs = Claim.of(Cost.pure(Fraction(1))), unit_pairs("add-remove")
@@ -155,8 +155,9 @@ def unit_subject(
     def sampler(people: People) -> Sampler:
         exact = [counted(people, key, strategy.blocks) for key in range(KEYS)]
 
-        def measured(runs: int, words: WordSource) -> Array:
-            parts = [run.measured(e, len(range(k, runs, KEYS)), words) for k, e in enumerate(exact)]
+        def measured(runs: int, source: WordSource) -> Array:
+            numbers = [len(range(k, runs, KEYS)) for k in range(KEYS)]
+            parts = [run.measured(e, n, source) for e, n in zip(exact, numbers, strict=True)]
             out = np.empty((runs, parts[0].shape[1]))
             for k, part in enumerate(parts):
                 out[k::KEYS] = part
@@ -191,12 +192,12 @@ def unit_pairs(neighbours: Neighbours) -> tuple[Pair[People], ...]:
     )
 
 
-def _random(words: WordSource) -> Pair[People]:
+def _random(source: WordSource) -> Pair[People]:
     """People with up to five rows each, and one of them left out."""
     people = 3
-    rows = integers_below(5, people, words) + 1
+    rows = integers_below(5, people, source) + 1
     owners = [person for person in range(people) for _ in range(int(rows[person]))]
-    table = tuple(zip(owners, integers_below(4, len(owners), words).tolist(), strict=True))
+    table = tuple(zip(owners, integers_below(4, len(owners), source).tolist(), strict=True))
     less = tuple(row for row in table if row[0] != 1)
     return Pair("people at random, one less", table, less)
 

@@ -55,7 +55,7 @@ class _MeasuringValues:
 
     def sampler(self, table: Numbers) -> Sampler:
         exact = self.exact(table)
-        return lambda runs, words: self.run.measured(exact, runs, words)
+        return lambda runs, source: self.run.measured(exact, runs, source)
 
     def exact(self, table: Numbers) -> Exact:
         key = repr(table)  # nan is not equal to itself
