@@ -15,6 +15,7 @@ import numpy as np
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import Labels, columns_of, texts_of
+from sfumato.release.release_limits import LIMITS
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array
 from sfumato.workload.queries import DENSE_LIMIT
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "MOST_ROWS",
     "Group",
     "check_rows",
     "find_groups",
@@ -39,8 +39,6 @@ __all__ = [
     "parts_of",
 ]
 
-
-MOST_ROWS = 2 * 10**7  # some 150 bytes each: 3 GiB
 
 Group = int | Ratio  # the number of a term, or a ratio of two terms
 
@@ -73,12 +71,12 @@ def key_term(workload: Workload, group: Group) -> Term:
     product = term.as_product()
     if product is None:
         return term
-    kept = tuple(
+    factors = tuple(
         (name, q)
         for name, q in product.factors
         if q.rows > 1 or q.label_kind not in ("rows", "total")
     )
-    return Product(term.domain, group.name, 1.0, kept)
+    return Product(term.domain, group.name, 1.0, factors)
 
 
 def find_groups(
@@ -96,26 +94,26 @@ def find_groups(
         if attr is not None or by is not None:
             raise WorkloadError("give either group= or attributes, not both")
         names = named_groups(workload)
-        found = [g for g, name in names.items() if name == group]
-        if not found:
-            known = list(names.values())
+        groups = [g for g, name in names.items() if name == group]
+        if not groups:
+            listed = list(names.values())
             raise WorkloadError(
-                f"no group is named {shown(group)}{did_you_mean(group, known)}; the groups are: "
-                f"{listing(known, 100)}"
+                f"no group is named {shown(group)}{did_you_mean(group, listed)}; the groups are: "
+                f"{listing(listed, 100)}"
             )
-        return found
-    wanted = workload.domain.in_order([*_names(attr), *_names(by)])
+        return groups
+    attributes = workload.domain.in_order([*_names(attr), *_names(by)])
     halves = {t for r in workload.ratios for t in (r.numerator, r.denominator)}
     terms = [
         t
         for t, term in enumerate(workload.terms)
-        if t not in halves and _columns_of(term) == wanted
+        if t not in halves and _columns_of(term) == attributes
     ]
-    ratios = [r for r in workload.ratios if _columns_of(workload.terms[r.numerator]) == wanted]
+    ratios = [r for r in workload.ratios if _columns_of(workload.terms[r.numerator]) == attributes]
     if not terms and not ratios:
         all_names = [*named_groups(workload).values()]
         raise WorkloadError(
-            f"no group is over exactly the attributes {listing(wanted, 30)}; the groups are: "
+            f"no group is over exactly the attributes {listing(attributes, 30)}; the groups are: "
             f"{listing(all_names, 100)}; ask with group=NAME, or for all with answers()"
         )
     return [*terms] or [*ratios]
@@ -155,8 +153,8 @@ def joined_frame(estimates: Estimates, groups: Sequence[Group], level: float) ->
     if len(groups) == 1:
         return group_frame(estimates, groups[0], level)
     workload = estimates.workload
-    known = named_groups(workload)
-    names = [known[g] for g in groups]
+    group_names = named_groups(workload)
+    names = [group_names[g] for g in groups]
     check_rows(sum(key_term(workload, g).rows for g in groups))
     frames = [group_frame(estimates, g, level) for g in groups]
     if any(list(f.columns) != list(frames[0].columns) for f in frames):
@@ -182,7 +180,7 @@ def long_numbers(estimates: Estimates, group: Group, level: float) -> tuple[Arra
 def number_parts(
     estimates: Estimates, group: Group, level: float, most: int
 ) -> Iterator[tuple[Array, ...]]:
-    """The same in parts of at most ``most`` queries, so that a large group needs little memory."""
+    """The numbers of a group in parts of at most ``most`` queries: little memory for many."""
     if isinstance(group, Ratio):
         m = estimates.means(group, level)
         none = np.full(m.mean.shape, np.nan)
@@ -190,9 +188,9 @@ def number_parts(
         whole = [named[name] for name in estimates.numbers]
         yield from (tuple(n[part] for n in whole) for part in parts_of(len(m.mean), most))
         return
-    found = estimates.group(group)
+    answers = estimates.group(group)
     rows = estimates.workload.terms[group].rows
-    yield from (found.numbers(level, part) for part in parts_of(rows, most))
+    yield from (answers.numbers(level, part) for part in parts_of(rows, most))
 
 
 def parts_of(rows: int, most: int) -> list[slice]:
@@ -229,16 +227,17 @@ def check_rows(rows: int) -> None:
             f"the answers asked for have {rows:,} rows, nobody can list them; ask for some with "
             "ranges(attribute, [(low, high), ...]), or for running totals with answers()"
         )
-    if rows > MOST_ROWS:
+    if rows > LIMITS.frame_rows:
         raise TooLarge(
-            f"the answers asked for have {rows:,} rows, at most {MOST_ROWS:,} fit in one frame; "
-            "take one group at a time with answers(group=NAME), or write them with to_parquet"
+            f"the answers asked for have {rows:,} rows, at most {LIMITS.frame_rows:,} fit in one "
+            "frame; take one group at a time with answers(group=NAME), or write them with "
+            "to_parquet"
         )
 
 
-def _names(given: str | Iterable[str] | None) -> list[str]:
-    if given is None:
+def _names(attributes: str | Iterable[str] | None) -> list[str]:
+    if attributes is None:
         return []
-    if not isinstance(given, Iterable):
-        raise WorkloadError(f"answers are asked by names of attributes, got {shown(given)}")
-    return [given] if isinstance(given, str) else list(given)
+    if not isinstance(attributes, Iterable):
+        raise WorkloadError(f"answers are asked by names of attributes, got {shown(attributes)}")
+    return [attributes] if isinstance(attributes, str) else list(attributes)

@@ -21,6 +21,7 @@ from sfumato.release.answers import Group, group_frame, key_term
 from sfumato.release.estimates import Estimates
 from sfumato.release.export import replaced
 from sfumato.release.labels import axes_of, label_text
+from sfumato.release.release_limits import LIMITS
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Ratio, Workload
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "MOST_CHARTS",
     "candidates_chart",
     "cdf_band",
     "chart_of",
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 ACCENT = "#2f7fa3"
 CHOSEN = "#d1603d"
-WIDTH = 560
 
 Width = int | Literal["container"]
 
@@ -60,7 +59,7 @@ def interval_bars(
     *,
     value: str = "value",
     is_upright: bool = True,
-    width: Width = WIDTH,
+    width: Width = LIMITS.chart_width,
 ) -> Chart:
     """Bars from zero with the interval of every answer; one bar per row, in the given order."""
     import altair as alt
@@ -84,7 +83,7 @@ def interval_bars(
 
 
 def cdf_band(
-    frame: pd.DataFrame, attr: str, by: str | None = None, *, width: Width = WIDTH
+    frame: pd.DataFrame, attr: str, by: str | None = None, *, width: Width = LIMITS.chart_width
 ) -> Chart:
     """Running totals as step lines with the band of their intervals, one line per ``by`` value."""
     import altair as alt
@@ -117,7 +116,7 @@ def cdf_band(
     return (band + line).properties(width=width, height=300)
 
 
-def heat_map(frame: pd.DataFrame, x: str, y: str, *, width: Width = WIDTH) -> Chart:
+def heat_map(frame: pd.DataFrame, x: str, y: str, *, width: Width = LIMITS.chart_width) -> Chart:
     """The answers of a two-way table by colour."""
     import altair as alt
 
@@ -140,7 +139,9 @@ def heat_map(frame: pd.DataFrame, x: str, y: str, *, width: Width = WIDTH) -> Ch
     )
 
 
-def candidates_chart(candidates: Iterable[Candidate], *, width: Width = WIDTH) -> Chart:
+def candidates_chart(
+    candidates: Iterable[Candidate], *, width: Width = LIMITS.chart_width
+) -> Chart:
     """The forecast error of every mechanism that fits, least first, the chosen one marked."""
     import altair as alt
 
@@ -172,7 +173,7 @@ def candidates_chart(candidates: Iterable[Candidate], *, width: Width = WIDTH) -
 
 
 def error_against_alpha(
-    curves: Mapping[str, Sequence[tuple[float, float]]], *, width: Width = WIDTH
+    curves: Mapping[str, Sequence[tuple[float, float]]], *, width: Width = LIMITS.chart_width
 ) -> Chart:
     """One line per name: the worst error against the bias that is allowed, its least point marked.
 
@@ -258,15 +259,7 @@ def _number_tips(value: str) -> list[alt.Tooltip]:
     return [_tip("v", value, "Q"), _tip("l", "low", "Q"), _tip("h", "high", "Q")]
 
 
-# --------------------
-# Which chart suits which group of answers, and which dozen of them a report shows.
-
-
-MOST_CHARTS = 12
-MOST_CELLS = 5000  # of a heat map
-MOST_BARS = 150
-MOST_LINES = 10
-MOST_POINTS = 20_000
+# Which chart suits which group of answers, and which dozen of them a report shows
 
 
 def chosen_groups(workload: Workload, groups: list[Group]) -> list[Group]:
@@ -274,7 +267,7 @@ def chosen_groups(workload: Workload, groups: list[Group]) -> list[Group]:
     ranked = [
         (rank, i) for i, g in enumerate(groups) if (rank := chart_rank(workload, g)) is not None
     ]
-    chosen = {i for _, i in sorted(ranked)[:MOST_CHARTS]}
+    chosen = {i for _, i in sorted(ranked)[: LIMITS.charts_shown]}
     return [g for i, g in enumerate(groups) if i in chosen]
 
 
@@ -315,19 +308,21 @@ def chart_rank(workload: Workload, group: Group) -> int | None:
 def _kind(term: Term) -> str | None:
     product = term.as_product()
     if product is None:
-        return "bars" if term.rows <= MOST_BARS else None
+        return "bars" if term.rows <= LIMITS.bars_shown else None
     factors = [q for _, q in product.factors if q.rows > 1]
     running = [q for q in factors if q.label_kind == "ends"]
     if len(running) == 1 and len(factors) <= 2:
         others = term.rows // running[0].rows
-        return "running" if others <= MOST_LINES and term.rows <= MOST_POINTS else None
+        return (
+            "running" if others <= LIMITS.lines_shown and term.rows <= LIMITS.line_points else None
+        )
     if running:
         return None
     if len(factors) <= 1 and not any(q.holds_prefixes for q in factors):
         has_one_column = not any(q.label_kind == "ranges" for q in factors)
-        return "bars" if term.rows <= MOST_BARS and has_one_column else None
+        return "bars" if term.rows <= LIMITS.bars_shown and has_one_column else None
     columns = sum(2 if q.label_kind == "ranges" else 1 for q in factors)
-    return "heat" if columns == 2 and term.rows <= MOST_CELLS else None
+    return "heat" if columns == 2 and term.rows <= LIMITS.heat_map_cells else None
 
 
 def _is_ordered(term: Term) -> bool:

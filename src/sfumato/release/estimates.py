@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the numbers of a release come from: one protocol, so that every form of it is made once.
 
-Two sources keep it. A linear reconstruction has unbiased answers, whose errors are known before
-anything is measured (``linear.py``). A learned estimate has answers that agree with each other, and
-intervals where what was measured tells an answer (``learned.py``). Frames, files, charts, reports
-and quantiles are written against this protocol alone.
+Two sources keep it. A linear reconstruction (``release/linear.py``) has unbiased answers, whose
+errors are known before anything is measured. A learned estimate (``release/learned.py``) has
+answers that agree with each other, and intervals where what was measured tells an answer. Frames,
+files, charts, reports and quantiles are written against this protocol alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sfumato.refine.synthesize import Synthetic
 
 __all__ = [
-    "LEVEL",
     "Answers",
     "Band",
     "Combination",
@@ -43,8 +42,6 @@ __all__ = [
     "check_level",
 ]
 
-
-LEVEL = 0.95
 
 MeasuredBlock = tuple[str, int, float]  # its name, the number of its values, their noise
 
@@ -181,7 +178,7 @@ class Estimates(Protocol):
         """What the answers of a group can be, whatever the data are."""
         ...
 
-    def further(self, asked: Product, level: float) -> Mapping[str, Array] | None:
+    def further(self, target: Product, level: float) -> Mapping[str, Array] | None:
         """The columns ``numbers`` of queries with coefficients 0 and 1; None if it cannot tell."""
         ...
 
@@ -205,7 +202,7 @@ class Estimates(Protocol):
         """What is written down: groups that nobody can list in a shorter form."""
         ...
 
-    def draw(self, rows: int | None, words: WordSource) -> Synthetic:
+    def draw(self, rows: int | None, random: WordSource) -> Synthetic:
         """Records like those that the answers describe."""
         ...
 
@@ -214,15 +211,15 @@ class Estimates(Protocol):
         ...
 
 
-def cell_table(found: Refined, domain: Domain, names: Sequence[str]) -> Array:
+def cell_table(refined: Refined, domain: Domain, names: Sequence[str]) -> Array:
     """The weighted cells over some attributes; cells that are not told apart share their class."""
     shape = tuple(domain[n].size for n in names)
-    at = [found.codes[:, found.attributes.index(n)] for n in names]
-    alike = found.alike
+    at = [refined.codes[:, refined.attributes.index(n)] for n in names]
+    alike = refined.alike
     classes = [np.asarray(alike.get(n, np.arange(s))) for n, s in zip(names, shape, strict=True)]
     merged = np.zeros([int(c.max()) + 1 for c in classes])
     places = tuple(c[column] for c, column in zip(classes, at, strict=True))
-    np.add.at(merged, places, found.weights)
+    np.add.at(merged, places, refined.weights)
     sizes = np.ones(())
     for c in classes:
         sizes = np.multiply.outer(sizes, np.bincount(c)[c])

@@ -23,6 +23,7 @@ from sfumato.release.answers import Group, key_term, named_groups, number_parts,
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import Axis, axes_of, label_text, places_along
 from sfumato.release.provenance import provenance_json
+from sfumato.release.release_limits import LIMITS
 from sfumato.text import shown
 from sfumato.types import Array
 from sfumato.workload.workload import Workload
@@ -43,20 +44,18 @@ __all__ = [
 
 
 METADATA_KEY = b"sfumato"
-ROW_GROUP = 2**17
-AT_ONCE = 2**18  # rows that are made at a time
 
 
 def arrow_tables(
     estimates: Estimates, provenance: Mapping[str, object], level: float
 ) -> Iterator[pa.Table]:
-    """The long table in parts of at most ``AT_ONCE`` rows, all with one schema."""
+    """The long table in parts of at most ``rows_at_once`` rows, all with one schema."""
     workload = estimates.workload
     schema = _schema(workload, provenance, estimates.numbers)
     for group, name in named_groups(workload).items():
         labels = _GroupLabels.of(workload, group, name, schema)
-        rows = parts_of(labels.rows, AT_ONCE)
-        numbers = number_parts(estimates, group, level, AT_ONCE)
+        rows = parts_of(labels.rows, LIMITS.rows_at_once)
+        numbers = number_parts(estimates, group, level, LIMITS.rows_at_once)
         yield from map(labels.table, rows, numbers)
 
 
@@ -84,11 +83,11 @@ def _write_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> No
         for part in parts:
             held.append(part)
             # Small groups are gathered into row groups of a fair size.
-            if sum(p.num_rows for p in held) >= ROW_GROUP:
-                writer.write_table(pa.concat_tables(held), row_group_size=ROW_GROUP)
+            if sum(p.num_rows for p in held) >= LIMITS.row_group:
+                writer.write_table(pa.concat_tables(held), row_group_size=LIMITS.row_group)
                 held = []
         if held:
-            writer.write_table(pa.concat_tables(held), row_group_size=ROW_GROUP)
+            writer.write_table(pa.concat_tables(held), row_group_size=LIMITS.row_group)
 
 
 def write_csv(
@@ -178,7 +177,9 @@ def _schema(
         frozenset("M"): pa.timestamp("us"),
     }
     fields = [pa.field("group", text), pa.field("query", pa.string())]
-    fields += [pa.field(name, typed.get(frozenset(found), text)) for name, found in kinds.items()]
+    fields += [
+        pa.field(name, typed.get(frozenset(letters), text)) for name, letters in kinds.items()
+    ]
     fields += [pa.field(name, pa.float64()) for name in numbers]
     return pa.schema(fields, metadata={METADATA_KEY: provenance_json(provenance).encode()})
 
@@ -221,8 +222,8 @@ class _GroupLabels:
         shape = [axis.rows for axis in self.axes]
         places = [pa.array(places_along(shape, i, rows)) for i in range(len(shape))]
         columns: dict[str, pa.Array] = {
-            column: pa.array(found, pa.float64(), from_pandas=True)  # NaN becomes null
-            for column, found in zip(self.schema.names[-len(numbers) :], numbers, strict=True)
+            column: pa.array(values, pa.float64(), from_pandas=True)  # NaN becomes null
+            for column, values in zip(self.schema.names[-len(numbers) :], numbers, strict=True)
         }
         codes = pa.array(np.zeros(count, dtype=np.int32))
         columns["group"] = pa.DictionaryArray.from_arrays(codes, pa.array([self.name], pa.string()))

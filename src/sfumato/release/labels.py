@@ -63,9 +63,11 @@ def axes_of(term: Term) -> tuple[Axis, ...]:
     product = term.as_product()
     if product is not None:
         # The values that a sum is of tell no two queries apart; alone they say what is summed.
-        told = [(n, q) for n, q in product.factors if q.rows > 1 or not valued(term.domain, [n])]
-        return tuple(_axis(term.domain, name, queries) for name, queries in told or product.factors)
-    texts = _given_texts(term)
+        factors = [(n, q) for n, q in product.factors if q.rows > 1 or not valued(term.domain, [n])]
+        return tuple(
+            _axis(term.domain, name, queries) for name, queries in factors or product.factors
+        )
+    texts = _texts_of_rows(term)
     return (Axis(term.rows, _group_columns(term.domain, texts), _objects(texts)),)
 
 
@@ -73,8 +75,8 @@ def columns_of(term: Term, rows: slice = slice(None)) -> dict[str, Labels]:
     """One array of labels per column, with an entry for every query, or for some."""
     axes = axes_of(term)
     if term.as_product() is None:
-        found = {**dict(axes[0].columns), "query": axes[0].texts}
-        return {name: labels[rows] for name, labels in found.items()}
+        columns = {**dict(axes[0].columns), "query": axes[0].texts}
+        return {name: labels[rows] for name, labels in columns.items()}
     shape = [axis.rows for axis in axes]
     return {
         name: labels[places_along(shape, i, rows)]
@@ -243,16 +245,16 @@ def _matrix_labels(queries: QuerySet) -> Sequence[object]:
 
 def _group_columns(domain: Domain, texts: Sequence[object]) -> tuple[tuple[str, Labels], ...]:
     """The columns of labels that all know the groups of the same columns."""
-    found = [text.groups if isinstance(text, StructuredLabel) else () for text in texts]
-    names = {tuple(name for name, _ in groups) for groups in found}
+    groups_of = [text.groups if isinstance(text, StructuredLabel) else () for text in texts]
+    names = {tuple(name for name, _ in groups) for groups in groups_of}
     if len(names) != 1:
         return ()
     titles = [n if n not in RESERVED else _free(f"{n} (attribute)", domain) for n in names.pop()]
-    columns = zip(*([value for _, value in groups] for groups in found), strict=True)
+    columns = zip(*([value for _, value in groups] for groups in groups_of), strict=True)
     return tuple((title, _objects(c)) for title, c in zip(titles, columns, strict=True))
 
 
-def _given_texts(term: Term) -> Sequence[object]:
+def _texts_of_rows(term: Term) -> Sequence[object]:
     if term.row_labels:
         return term.row_labels
     if conditions := term.as_conditions():

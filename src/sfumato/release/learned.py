@@ -45,11 +45,12 @@ from sfumato.refine.learn import (
     replay_tables,
 )
 from sfumato.refine.synthesize import Synthetic, draw_records
-from sfumato.release.estimates import LEVEL, Band, Combination, Means, MeasuredBlock
+from sfumato.release.estimates import Band, Combination, Means, MeasuredBlock
 from sfumato.release.provenance import Promised, adaptive_provenance, constraints_record
 from sfumato.release.quantiles import rows_along, running_totals
 from sfumato.release.ratios import boxed, published_ends, quotient_range
 from sfumato.release.release import Release
+from sfumato.release.release_limits import LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints
@@ -66,20 +67,18 @@ if TYPE_CHECKING:
     from sfumato.random import WordSource
 
 __all__ = [
-    "Asked",
-    "Known",
+    "AdaptivePromise",
     "LearnedEstimates",
+    "Model",
     "adaptive_release",
 ]
 
 
-MOST_CELLS = 2**26  # of one table
-MOST_PARTS = 2**22  # released answers that further queries are added up from
 STEPS_TELL = "the noise of the steps that tell it"
 PARTS_TELL = "the intervals of its answers, misses added up (Bonferroni)"
 BOTH_TELL = "the noise of the steps that tell it, and the intervals of its answers (Bonferroni)"
 
-Known = Learner | Hedge | Boosted
+Model = Learner | Hedge | Boosted
 
 
 class Distribution(Protocol):
@@ -116,13 +115,13 @@ class LearnedEstimates:
     places: tuple[str, ...]
     cells: Integers
     weights: Array
-    told: TranscriptIntervals
+    intervals: TranscriptIntervals
     constraints: Constraints | None = None
 
     @property
     def transcript(self) -> Transcript:
         """All that left the vault."""
-        return self.told.transcript
+        return self.intervals.transcript
 
     @property
     def rows(self) -> int | None:
@@ -151,7 +150,7 @@ class LearnedEstimates:
 
     def interval_count(self, term: int) -> int:
         """How many answers of a group are told, or sure."""
-        return int(np.isfinite(self.group(term).interval(LEVEL)[0]).sum())
+        return int(np.isfinite(self.group(term).interval(LIMITS.level)[0]).sum())
 
     def means(self, ratio: Ratio, level: float) -> Means:
         """The means of the estimate, NaN where it has no record, and the box of both intervals."""
@@ -165,43 +164,43 @@ class LearnedEstimates:
         total = ratio.scale * over + ratio.offset * under
         return Means(total, under, mean, np.full(mean.shape, np.nan), low, high)
 
-    def further(self, asked: Product, level: float) -> dict[str, Array] | None:
+    def further(self, target: Product, level: float) -> dict[str, Array] | None:
         """Any query about the attributes of the estimate; an interval where steps tell it."""
-        if not set(asked.attributes) <= set(self.estimate.domain.names):
+        if not set(target.attributes) <= set(self.estimate.domain.names):
             return None
-        bounds = self.bounds(asked)
-        value = self._clamped(asked.answer(self.table(asked.attributes)), bounds)
-        if self.told.method == "tables":
-            work = Workload(self.workload.domain, (asked,))
-            told = replace(self.told, workload=work).interval(0, level)
+        bounds = self.bounds(target)
+        value = self._clamped(target.answer(self.table(target.attributes)), bounds)
+        if self.intervals.method == "tables":
+            work = Workload(self.workload.domain, (target,))
+            interval = replace(self.intervals, workload=work).interval(0, level)
         else:
-            told = self._from_parts(asked, level)
-        return dict(zip(self.numbers, (value, *_sure(told, bounds, value)), strict=True))
+            interval = self._from_parts(target, level)
+        return dict(zip(self.numbers, (value, *_sure(interval, bounds, value)), strict=True))
 
-    def _clamped(self, found: Array, bounds: Bounds) -> Array:
-        return found if self.constraints is None else bounds.clamp(found)
+    def _clamped(self, values: Array, bounds: Bounds) -> Array:
+        return values if self.constraints is None else bounds.clamp(values)
 
-    def _from_parts(self, asked: Product, level: float) -> TranscriptInterval:
+    def _from_parts(self, target: Product, level: float) -> TranscriptInterval:
         """Sums of released answers, each in its own interval; every group that has them helps."""
-        low, high = np.full(asked.rows, -np.inf), np.full(asked.rows, np.inf)
-        found = [
+        low, high = np.full(target.rows, -np.inf), np.full(target.rows, np.inf)
+        groups = [
             (t, parts)
             for t, term in enumerate(self.workload.terms)
             if (product := term.as_product()) is not None
-            and (parts := _parts_of(asked, product)) is not None
+            and (parts := _parts_of(target, product)) is not None
         ]
-        is_told = np.zeros(asked.rows, dtype=bool)
-        for t, parts in found:
+        is_told = np.zeros(target.rows, dtype=bool)
+        for t, parts in groups:
             numbers = np.diff(parts.indptr)
             for number in np.unique(numbers).tolist():
                 here = np.flatnonzero(numbers == number)
-                share = (1 - level) / (len(found) * max(number, 1))
+                share = (1 - level) / (len(groups) * max(number, 1))
                 ends = self.group(t).interval(1 - share)
-                least, most = _summed(parts[here], *ends)
-                has = ~np.isnan(least)
+                lowest, highest = _summed(parts[here], *ends)
+                has = ~np.isnan(lowest)
                 is_told[here] |= has
-                low[here] = np.where(has, np.maximum(low[here], least), low[here])
-                high[here] = np.where(has, np.minimum(high[here], most), high[here])
+                low[here] = np.where(has, np.maximum(low[here], lowest), low[here])
+                high[here] = np.where(has, np.minimum(high[here], highest), high[here])
         low, high = np.minimum(low, high), np.maximum(low, high)  # where groups exclude each other
         low, high = np.where(is_told, low, np.nan), np.where(is_told, high, np.nan)
         return TranscriptInterval((low + high) / 2, low, high)
@@ -215,49 +214,48 @@ class LearnedEstimates:
         domain, last = self.workload.domain, attribute.value_count
         holds_all = attribute.size == last
         each = level if self.rows is not None and holds_all and not by else (1 + level) / 2
-        together = 1 if self.told.method == "tables" else last
-        asked = running_totals(domain, attribute.name, by)
-        found = self.further(asked, 1 - (1 - each) / together)
-        if found is None:
+        together = 1 if self.intervals.method == "tables" else last
+        target = running_totals(domain, attribute.name, by)
+        totals = self.further(target, 1 - (1 - each) / together)
+        if totals is None:
             return None
         curve, low, high = (
-            rows_along(asked, attribute.name, found[name])[:, :last] for name in self.numbers
+            rows_along(target, attribute.name, totals[name])[:, :last] for name in self.numbers
         )
         low, high = np.nan_to_num(low, nan=0.0), np.nan_to_num(high, nan=inf, posinf=inf)
         if together > 1:
             low = np.maximum.accumulate(low, axis=1)
             high = np.minimum.accumulate(high[:, ::-1], axis=1)[:, ::-1]
-        least, most = low[:, -1:], high[:, -1:]
+        minimum, maximum = low[:, -1:], high[:, -1:]
         if holds_all:
             factors = tuple((n, Identity(domain[n].size)) for n in by)
             number = self.further(Product(domain, "records", 1.0, factors), each)
             assert number is not None  # noqa: S101  the estimate is over these attributes
-            least = np.nan_to_num(number["low"], nan=0.0)[:, None]
-            most = np.nan_to_num(number["high"], nan=inf, posinf=inf)[:, None]
+            minimum = np.nan_to_num(number["low"], nan=0.0)[:, None]
+            maximum = np.nan_to_num(number["high"], nan=inf, posinf=inf)[:, None]
         rising = np.maximum.accumulate(np.maximum(curve, 0.0), axis=1)
-        return Band(low, high, least, most, rising)
+        return Band(low, high, minimum, maximum, rising)
 
     def combine(self, coefficients: Mapping[str, Coefficients], level: float) -> Combination:
         """The combination of the estimated answers; told as one query, or from all its answers."""
-        given = read(self.workload, coefficients)
-        wanted = {t: c for t, c in given.items() if c.any()}
-        value = sum(float(c @ self.group(t).value()) for t, c in wanted.items())
-        sets = [set(self.workload.terms[t].attributes) for t in wanted]
+        by_group = {t: c for t, c in read(self.workload, coefficients).items() if c.any()}
+        value = sum(float(c @ self.group(t).value()) for t, c in by_group.items())
+        sets = [set(self.workload.terms[t].attributes) for t in by_group]
         one = any(s >= set().union(*sets) for s in sets)  # one group sees all that they see
-        ways = {"tables": 1 if one else 2}.get(self.told.method, 1)
+        ways = {"tables": 1 if one else 2}.get(self.intervals.method, 1)
         low, high, basis = -inf, inf, []
-        if self.told.method == "tables":
-            told = self.told.combination(wanted, 1 - (1 - level) / ways)
-            if not np.isnan(told.low[0]):
-                low, high = float(told.low[0]), float(told.high[0])
+        if self.intervals.method == "tables":
+            told_interval = self.intervals.combination(by_group, 1 - (1 - level) / ways)
+            if not np.isnan(told_interval.low[0]):
+                low, high = float(told_interval.low[0]), float(told_interval.high[0])
                 basis.append(STEPS_TELL)
-        if ways == 2 or self.told.method != "tables":
-            number = sum(int(np.count_nonzero(c)) for c in wanted.values())
+        if ways == 2 or self.intervals.method != "tables":
+            number = sum(int(np.count_nonzero(c)) for c in by_group.values())
             share = (1 - level) / (ways * max(number, 1))
-            ends = [self._part(t, c, 1 - share) for t, c in wanted.items()]
-            least, most = sum(e[0] for e in ends), sum(e[1] for e in ends)
-            if not np.isnan(least):
-                low, high = max(low, least), min(high, most)
+            ends = [self._part(t, c, 1 - share) for t, c in by_group.items()]
+            first, last = sum(e[0] for e in ends), sum(e[1] for e in ends)
+            if not np.isnan(first):
+                low, high = max(low, first), min(high, last)
                 basis.append(PARTS_TELL)
         if not basis:
             return Combination(value, nan, nan, nan, "nothing that was measured tells it")
@@ -281,30 +279,32 @@ class LearnedEstimates:
 
     def table(self, names: Sequence[str]) -> Array:
         """Estimated counts over these attributes, axes in the order of the domain."""
-        known = self.estimate.domain.names
+        attributes = self.estimate.domain.names
         for name in names:
-            if name not in known:
+            if name not in attributes:
                 raise WorkloadError(
-                    f"the release knows {', '.join(known)}; it was not asked about {shown(name)}"
+                    f"the release knows {', '.join(attributes)}; it was not asked about "
+                    f"{shown(name)}"
                 )
-        wanted = tuple(n for n in known if n in names)
-        cells = self.estimate.domain.cells(wanted)
-        if cells > MOST_CELLS:
+        chosen = tuple(n for n in attributes if n in names)
+        cells = self.estimate.domain.cells(chosen)
+        if cells > LIMITS.learned_table_cells:
             raise TooLarge(
-                f"a table of {cells:,} cells takes {8 * cells:,} bytes; at most {MOST_CELLS:,} "
-                "cells are made: ask for fewer attributes, or draw records with synthetic()"
+                f"a table of {cells:,} cells takes {8 * cells:,} bytes; at most "
+                f"{LIMITS.learned_table_cells:,} cells are made: ask for fewer attributes, or draw "
+                "records with synthetic()"
             )
-        return self.estimate.table(wanted)
+        return self.estimate.table(chosen)
 
     def listed(self) -> LearnedEstimates:
         """All of it: plans refuse what nobody can list."""
         return self
 
-    def draw(self, rows: int | None, words: WordSource) -> Synthetic:
-        """From the cells of the estimate."""
-        wanted = max(1, round(self.total)) if rows is None else rows
-        found = replace(self.refined, weights=self.weights * self.total)
-        drawn = draw_records(self.workload, found, wanted, words, self.constraints)
+    def draw(self, rows: int | None, random: WordSource) -> Synthetic:
+        """Records from the cells of the estimate."""
+        number = max(1, round(self.total)) if rows is None else rows
+        counted = replace(self.refined, weights=self.weights * self.total)
+        drawn = draw_records(self.workload, counted, number, random, self.constraints)
         if drawn is None:
             raise WorkloadError("the estimate holds no record, so none can be drawn")
         return drawn
@@ -330,8 +330,8 @@ class LearnedAnswers:
     @cached_property
     def _value(self) -> Array:
         term, estimates = self.estimates.workload.terms[self.term], self.estimates
-        found = term.answer(estimates.estimate.table(term.attributes))
-        return found if estimates.constraints is None else self._bounds.clamp(found)
+        values = term.answer(estimates.estimate.table(term.attributes))
+        return values if estimates.constraints is None else self._bounds.clamp(values)
 
     def value(self, rows: slice = ALL) -> Array:
         """The answers of the estimate."""
@@ -340,8 +340,8 @@ class LearnedAnswers:
     def interval(self, level: float, rows: slice = ALL) -> tuple[Array, Array]:
         """Ends from the noise of the steps that tell an answer."""
         if level not in self._made:
-            told = self.estimates.told.interval(self.term, level)
-            self._made[level] = _sure(told, self._bounds, self._value)
+            interval = self.estimates.intervals.interval(self.term, level)
+            self._made[level] = _sure(interval, self._bounds, self._value)
         low, high = self._made[level]
         return low[rows], high[rows]
 
@@ -350,11 +350,11 @@ class LearnedAnswers:
         return self.value(rows), *self.interval(level, rows)
 
 
-def _sure(told: TranscriptInterval, bounds: Bounds, value: Array) -> tuple[Array, Array]:
+def _sure(interval: TranscriptInterval, bounds: Bounds, value: Array) -> tuple[Array, Array]:
     """Intervals cut to what is possible, and of what is published or impossible."""
-    is_sure = np.isnan(told.centre) & (bounds.low == bounds.high)
+    is_sure = np.isnan(interval.centre) & (bounds.low == bounds.high)
     centre, low, high = (
-        np.where(is_sure, bounds.low, end) for end in (told.centre, told.low, told.high)
+        np.where(is_sure, bounds.low, end) for end in (interval.centre, interval.low, interval.high)
     )
     return bounds.interval(low, high, centre, value)
 
@@ -365,33 +365,35 @@ def _summed(parts: csr_matrix, low: Array, high: Array) -> tuple[Array, Array]:
     return plus @ low + minus @ high, plus @ high + minus @ low
 
 
-def _parts_of(asked: Product, term: Product) -> csr_matrix | None:
-    """Coefficients of a group's answers that give the asked ones, or None if there are none."""
+def _parts_of(target: Product, term: Product) -> csr_matrix | None:
+    """Coefficients of a group's answers that give those of the target; None if none do."""
     from scipy.sparse import csr_matrix, kron
 
-    above, below = dict(asked.factors), dict(term.factors)
+    above, below = dict(target.factors), dict(term.factors)
     out = csr_matrix(np.ones((1, 1)))
-    for name in asked.domain.in_order({*above, *below}):
-        whole = Total(asked.domain[name].size)
+    for name in target.domain.in_order({*above, *below}):
+        whole = Total(target.domain[name].size)
         part = _along(above.get(name, whole), below.get(name, whole))
-        if part is None or out.nnz * part.nnz > MOST_PARTS:
+        if part is None or out.nnz * part.nnz > LIMITS.summed_answers:
             return None
         out = csr_matrix(kron(out, part))
     return out
 
 
-def _along(asked: QuerySet, released: QuerySet) -> csr_matrix | None:
+def _along(queries: QuerySet, released: QuerySet) -> csr_matrix | None:
     """Intervals of cells as released ones, differences of two of them, or sums of single cells."""
     from scipy.sparse import csr_matrix
 
-    if max(asked.rows, released.rows) > MOST_PARTS:
+    if max(queries.rows, released.rows) > LIMITS.summed_answers:
         return None
-    wanted, known = asked.intervals(), released.intervals()
-    if wanted is None or known is None:
+    spans, released_spans = queries.intervals(), released.intervals()
+    if spans is None or released_spans is None:
         return None
-    place = {span: i for i, span in enumerate(zip(*(e.tolist() for e in known), strict=True))}
+    place = {
+        span: i for i, span in enumerate(zip(*(e.tolist() for e in released_spans), strict=True))
+    }
     parts: list[tuple[int, int, float]] = []
-    for row, (start, end) in enumerate(zip(*(e.tolist() for e in wanted), strict=True)):
+    for row, (start, end) in enumerate(zip(*(e.tolist() for e in spans), strict=True)):
         if (start, end) in place:
             parts.append((row, place[start, end], 1.0))
         elif (0, start) in place and (0, end) in place:
@@ -400,13 +402,13 @@ def _along(asked: QuerySet, released: QuerySet) -> csr_matrix | None:
             parts += [(row, place[i, i + 1], 1.0) for i in range(start, end)]
         else:
             return None
-        if len(parts) > MOST_PARTS:
+        if len(parts) > LIMITS.summed_answers:
             return None
     rows, places, signs = zip(*parts, strict=True)
-    return csr_matrix((signs, (rows, places)), shape=(asked.rows, released.rows))
+    return csr_matrix((signs, (rows, places)), shape=(queries.rows, released.rows))
 
 
-class Asked(Promised, Protocol):
+class AdaptivePromise(Promised, Protocol):
     """What an adaptive plan says beside its promise."""
 
     @property
@@ -431,23 +433,23 @@ class Asked(Promised, Protocol):
 
 
 def adaptive_release(
-    plan: Asked,
+    plan: AdaptivePromise,
     transcript: Transcript,
-    estimate: Known | None,
+    estimate: Model | None,
     entry: Entry | None,
     constraints: Constraints | None = None,
     *,
     is_stored: bool = False,
 ) -> Release:
-    """The estimate that the rounds kept, or the same learnt once more, and what it publishes."""
-    found = _estimated(plan, transcript, estimate, constraints)
-    cells, weights = _cells(plan, found)
-    kept: Distribution = found
+    """Return what the estimate publishes: that of the rounds, or the same learnt once more."""
+    model = _estimated(plan, transcript, estimate, constraints)
+    cells, weights = _cells(plan, model)
+    distribution: Distribution = model
     are_met = True
     if constraints is not None:
-        asked = asked_domain(plan.workload)
-        cells = cells[:, [plan.domain.index(name) for name in asked.names]]
-        kept = rows = constrained_rows(constraints, asked, cells, weights, found.total)
+        domain = asked_domain(plan.workload)
+        cells = cells[:, [plan.domain.index(name) for name in domain.names]]
+        distribution = rows = constrained_rows(constraints, domain, cells, weights, model.total)
         cells, weights, are_met = rows.codes.T, rows.weights / rows.total, rows.are_met
     places = tuple(_place(plan, step.place) for step in transcript.steps)
     blocks = [
@@ -463,15 +465,17 @@ def adaptive_release(
         constraints=constraints_record(constraints, are_met),
         entry=entry,
     )
-    told = TranscriptIntervals(plan.workload, plan.method, plan.domain, transcript)
-    estimates = LearnedEstimates(plan.workload, kept, places, cells, weights, told, constraints)
+    intervals = TranscriptIntervals(plan.workload, plan.method, plan.domain, transcript)
+    estimates = LearnedEstimates(
+        plan.workload, distribution, places, cells, weights, intervals, constraints
+    )
     return Release(estimates, record, plan.budget, plan.cost, is_stored, entry)
 
 
 def _estimated(
-    plan: Asked,
+    plan: AdaptivePromise,
     transcript: Transcript,
-    estimate: Known | None,
+    estimate: Model | None,
     constraints: Constraints | None,
 ) -> MaximumEntropy | Hedge | Boosted:
     if plan.method == "tables":
@@ -487,15 +491,17 @@ def _estimated(
     return replay_samples(plan.workload, transcript, constraints)
 
 
-def _cells(plan: Asked, found: MaximumEntropy | Hedge | Boosted) -> tuple[Integers, Array]:
+def _cells(
+    plan: AdaptivePromise, model: MaximumEntropy | Hedge | Boosted
+) -> tuple[Integers, Array]:
     """Rows of the estimate and their weights, with sum 1."""
-    if isinstance(found, MaximumEntropy):
-        return found.codes, found.weights
+    if isinstance(model, MaximumEntropy):
+        return model.codes, model.weights
     cells = np.stack(np.unravel_index(np.arange(plan.domain.size), plan.domain.shape), 1)
-    return cells, found.histogram.ravel() / found.total
+    return cells, model.histogram.ravel() / model.total
 
 
-def _attributes(plan: Asked, place: tuple[int, ...]) -> tuple[str, ...]:
+def _attributes(plan: AdaptivePromise, place: tuple[int, ...]) -> tuple[str, ...]:
     """What a step looked at."""
     if plan.method == "tables":
         return tuple(plan.domain.names[i] for i in place)
@@ -507,8 +513,8 @@ def _attributes(plan: Asked, place: tuple[int, ...]) -> tuple[str, ...]:
     return plan.domain.in_order({name for g in groups for name in terms[g].attributes})
 
 
-def _place(plan: Asked, place: tuple[int, ...]) -> str:
-    """The same in words."""
+def _place(plan: AdaptivePromise, place: tuple[int, ...]) -> str:
+    """What a step measured, in words."""
     if plan.method == "tables":
         return " x ".join(plan.domain.names[i] for i in place)
     if not place:

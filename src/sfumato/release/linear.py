@@ -7,7 +7,7 @@ level-quantile of ``|e|``, the interval ``[a - c, a + c]`` holds the true answer
 is a whole number, not negative, nor more than the number of records where that is public; it is 0
 where no record can be, and what is published where something is), so cutting both the answer and
 its interval to that set moves neither away from the truth: coverage stays. Published answers agree
-with each other where a projection was found (``refine/consistency.py``); their errors are
+with each other where there is a projection (``refine/consistency.py``); their errors are
 correlated with their values, so intervals are those of the unbiased answers, widened where a
 published value would lie outside its own (``refine/intervals.py``).
 
@@ -16,7 +16,7 @@ Further linear queries are answered from what a release already holds. The most 
 * the queries themselves, if they were released;
 * the same queries asked of a measured table, tree or root, or picked from all ranges, with exact
   errors;
-* sums of a released table. Their errors are exact too, found by following every measured value
+* sums of a released table. Their errors are exact too, by following every measured value
   through the reconstruction, which is linear; where those are too many, standard errors are
   added up, which is an upper bound however they correlate (Minkowski).
 """
@@ -52,6 +52,7 @@ from sfumato.release.estimates import Band, Combination, Means, MeasuredBlock, c
 from sfumato.release.quantiles import rows_along, running_totals
 from sfumato.release.ranges import shorter
 from sfumato.release.ratios import means_of
+from sfumato.release.release_limits import LIMITS
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import Blockwise, Combined
 from sfumato.strategy.measured import Levels
@@ -76,7 +77,6 @@ __all__ = [
 ]
 
 
-MOST_FOLLOWED = 2**14  # measured values, each taken through the reconstruction once
 _SHAPES = 1 / np.linspace(1e-3, 1, 64)
 
 
@@ -112,10 +112,10 @@ class _Law:
 
 
 def widest_quantile(forecast: Forecast, level: float) -> float:
-    """The greatest ``level``-quantile of ``|error|``, in standard errors, of any answer.
+    """The maximum ``level``-quantile of ``|error|``, in standard errors, of any answer.
 
     Normal for Gaussian noise. A sum of Laplace draws lies between one draw and the normal law
-    (`privacy.noise_laws.laplace_mixture_quantile`): the greatest over all of these.
+    (`privacy.noise_laws.laplace_mixture_quantile`): the maximum over all of these.
     """
     shapes = [np.inf] if forecast.strategy.noise == "gaussian" else [*_SHAPES, np.inf]
     return float(laplace_mixture_quantile(np.array(shapes), level).max())
@@ -188,33 +188,33 @@ class LinearEstimates:
         """Quotients with intervals from the law of both answers together."""
         return means_of(self, ratio, level)
 
-    def further(self, asked: Product, level: float) -> dict[str, Array] | None:
+    def further(self, target: Product, level: float) -> dict[str, Array] | None:
         """The most precise answers to other queries, cut to what is feasible."""
-        found = self._source(asked)
-        if found is None:
+        source = self._source(target)
+        if source is None:
             return None
-        half, value = found.half_width(level), found.unbiased
+        half, value = source.half_width(level), source.unbiased
         low, high = value - half, value + half
         if self.is_projected:
-            bounds = self.bounds(asked)
+            bounds = self.bounds(target)
             value = bounds.clamp(value)
-            low, high = bounds.interval(low, high, found.unbiased, value)
-        columns = (value, found.standard_errors(), low, high, found.unbiased)
+            low, high = bounds.interval(low, high, source.unbiased, value)
+        columns = (value, source.standard_errors(), low, high, source.unbiased)
         return dict(zip(self.numbers, columns, strict=True))
 
     def band(self, attribute: Attribute, by: Sequence[str], level: float) -> Band | None:
         """The running totals, and the nearest rising curves to them."""
         domain = self.workload.domain
-        asked = running_totals(domain, attribute.name, by)
-        found = self._source(asked)
-        if found is None:
+        target = running_totals(domain, attribute.name, by)
+        source = self._source(target)
+        if source is None:
             return None
-        along = partial(rows_along, asked, attribute.name)
+        along = partial(rows_along, target, attribute.name)
         totals = Source(
-            along(found.unbiased),
-            lambda level: along(found.half_width(level)),
-            found.rmse,
-            lambda: along(found.standard_errors()),
+            along(source.unbiased),
+            lambda level: along(source.half_width(level)),
+            source.rmse,
+            lambda: along(source.standard_errors()),
         )
         number = None
         if attribute.size == attribute.value_count:  # else some records are in no declared cell
@@ -223,10 +223,10 @@ class LinearEstimates:
         holds_all = not by and attribute.size == attribute.value_count
         return _band(totals, number, attribute, self.rows if holds_all else None, level)
 
-    def _source(self, asked: Product) -> Source | None:
+    def _source(self, target: Product) -> Source | None:
         if self.measured is None:
-            return next(_released(self, asked), None)
-        return best_source(self, self.measured, asked)
+            return next(_released(self, target), None)
+        return best_source(self, self.measured, target)
 
     def combine(self, coefficients: Mapping[str, Coefficients], level: float) -> Combination:
         """``c'a`` of the unbiased answers a; what they have in common is counted once."""
@@ -254,13 +254,13 @@ class LinearEstimates:
                 f"the release knows {', '.join(self.refined.attributes)}; it was not asked about "
                 f"{shown(missing[0])}"
             )
-        wanted = domain.in_order(names)
-        if domain.cells(wanted) > DENSE_LIMIT:
+        chosen = domain.in_order(names)
+        if domain.cells(chosen) > DENSE_LIMIT:
             raise TooLarge(
-                f"a table of {domain.cells(wanted):,} cells is too large to be made; ask for fewer "
+                f"a table of {domain.cells(chosen):,} cells is too large to be made; ask for fewer "
                 "attributes, or draw records with synthetic()"
             )
-        return cell_table(self.refined, domain, wanted)
+        return cell_table(self.refined, domain, chosen)
 
     @cached_property
     def total(self) -> float:
@@ -276,15 +276,12 @@ class LinearEstimates:
         listed = self.listed()
         return released_tables(listed.forecast, listed.unbiased)
 
-    def draw(self, rows: int | None, words: WordSource) -> Synthetic:
-        """From the table behind the answers where they agree, else from a tree of tables."""
-        wanted = round(self.total) if rows is None else rows
-        known, drawn = self.constraints, None
-        if self.refined is not None:
-            drawn = draw_records(self.workload, self.refined, wanted, words, known)
+    def draw(self, rows: int | None, random: WordSource) -> Synthetic:
+        """Records from the table behind answers that agree, else from a tree of tables."""
+        how = (round(self.total) if rows is None else rows, random, self.constraints)
+        drawn = None if self.refined is None else draw_records(self.workload, self.refined, *how)
         if drawn is None:
-            domain = self.workload.domain
-            drawn = synthesize(domain, self._tables, self.total, wanted, words, known)
+            drawn = synthesize(self.workload.domain, self._tables, self.total, *how)
         return drawn
 
     def blocks(self) -> Iterator[MeasuredBlock]:
@@ -322,8 +319,8 @@ class LinearAnswers:
 
     def value(self, rows: slice = ALL) -> Array:
         """The published answers."""
-        found = np.asarray(self.agreed[rows], dtype=np.float64)
-        return found if self.bounds is None else self.bounds.at(rows).clamp(found)
+        agreed = np.asarray(self.agreed[rows], dtype=np.float64)
+        return agreed if self.bounds is None else self.bounds.at(rows).clamp(agreed)
 
     def standard_error(self, rows: slice = ALL) -> Array:
         """The standard deviations of the unbiased answers."""
@@ -356,21 +353,21 @@ class Source:
     standard_errors: Callable[[], Array]
 
 
-def best_source(estimates: LinearEstimates, measured: Measured, asked: Product) -> Source | None:
+def best_source(estimates: LinearEstimates, measured: Measured, target: Product) -> Source | None:
     """The most precise answers to these queries, or None where the release cannot tell.
 
     The coefficients of the queries must be 0 and 1.
     """
-    found = [*_released(estimates, asked), *_from_blocks(estimates, measured, asked)]
-    found += [*_from_root(estimates, measured, asked)] or [*_picked(estimates, asked)]
-    found = found or [*_from_table(estimates, measured, asked)]
-    return min(found, key=lambda source: source.rmse, default=None)
+    sources = [*_released(estimates, target), *_from_blocks(estimates, measured, target)]
+    sources += [*_from_root(estimates, measured, target)] or [*_picked(estimates, target)]
+    sources = sources or [*_from_table(estimates, measured, target)]
+    return min(sources, key=lambda source: source.rmse, default=None)
 
 
-def _released(estimates: LinearEstimates, asked: Product) -> Iterator[Source]:
+def _released(estimates: LinearEstimates, target: Product) -> Iterator[Source]:
     """The queries themselves."""
     forecast = estimates.forecast
-    keys = [(name, queries.key) for name, queries in asked.factors]
+    keys = [(name, queries.key) for name, queries in target.factors]
     for t, term in enumerate(forecast.workload.terms):
         product = term.as_product()
         if product is not None and [(n, q.key) for n, q in product.factors] == keys:
@@ -379,24 +376,24 @@ def _released(estimates: LinearEstimates, asked: Product) -> Iterator[Source]:
             yield Source(estimates.unbiased[t], half, forecast.groups[t].rmse, errors)
 
 
-def _picked(estimates: LinearEstimates, asked: Product) -> Iterator[Source]:
-    """Chosen ranges out of all ranges, by other attributes as asked."""
+def _picked(estimates: LinearEstimates, target: Product) -> Iterator[Source]:
+    """Chosen ranges out of all ranges, by other attributes as in the target."""
     forecast = estimates.forecast
     for t, term in enumerate(forecast.workload.terms):
         product = term.as_product()
         if product is None or term.rows > DENSE_LIMIT:
             continue
-        if term.attributes != asked.attributes:
+        if term.attributes != target.attributes:
             continue
         places: list[Integers] = []
-        for (_, released), (_, queries) in zip(product.factors, asked.factors, strict=True):
+        for (_, released), (_, queries) in zip(product.factors, target.factors, strict=True):
             if isinstance(released, Ranges) and isinstance(queries, Intervals):
                 i = queries.starts
                 places.append(i * released.size - i * (i - 1) // 2 + queries.ends - i - 1)
             elif released.is_identity and queries.is_identity:
                 places.append(np.arange(queries.rows))
-        if len(places) == len(asked.factors) and any(
-            isinstance(q, Intervals) for _, q in asked.factors
+        if len(places) == len(target.factors) and any(
+            isinstance(q, Intervals) for _, q in target.factors
         ):
             at = np.ravel_multi_index(np.ix_(*places), term.row_shape).reshape(-1)
             errors = forecast.standard_errors(t)[at]
@@ -409,12 +406,12 @@ def _taken(forecast: Forecast, term: int, at: Integers, level: float) -> Array:
     return half_widths(forecast, term, level)[at]
 
 
-def _from_root(estimates: LinearEstimates, measured: Measured, asked: Product) -> Iterator[Source]:
+def _from_root(estimates: LinearEstimates, measured: Measured, target: Product) -> Iterator[Source]:
     """Other intervals of a measured root: differences of its running totals."""
     forecast = estimates.forecast
-    work = Workload(forecast.workload.domain, (asked,))
+    work = Workload(forecast.workload.domain, (target,))
     for strategy, first in _roots_of(planned_strategy(forecast.strategy)):
-        queries = dict(asked.factors)
+        queries = dict(target.factors)
         along = queries.pop(strategy.rooted.along, None)
         if along is None or tuple(queries) != strategy.rooted.by:
             continue
@@ -425,7 +422,7 @@ def _from_root(estimates: LinearEstimates, measured: Measured, asked: Product) -
             law = forecast.noise[first : first + 1]
             derived = replace(forecast, workload=work, strategy=way, noise=law)
             answers = way.answer(0, [measured.measurements[first].values])
-            rmse = sqrt(way.total_variance(0, derived.block_variances) / asked.rows)
+            rmse = sqrt(way.total_variance(0, derived.block_variances) / target.rows)
             half = partial(half_widths, derived, 0)
             yield Source(answers, half, rmse, partial(derived.standard_errors, 0))
 
@@ -437,35 +434,37 @@ def _roots_of(strategy: Strategy) -> Iterator[tuple[Ordered, int]]:
     elif isinstance(strategy, Combined):
         first = 0
         for part in strategy.parts:
-            yield from ((found, first + at) for found, at in _roots_of(part))
+            yield from ((root, first + at) for root, at in _roots_of(part))
             first += len(part.blocks)
 
 
 def _from_blocks(
-    estimates: LinearEstimates, measured: Measured, asked: Product
+    estimates: LinearEstimates, measured: Measured, target: Product
 ) -> Iterator[Source]:
     """Another question to a measured table or tree: its best linear estimate."""
     forecast = estimates.forecast
     strategy = planned_strategy(forecast.strategy)
     if not isinstance(strategy, Blockwise):
         return
-    work = Workload(forecast.workload.domain, (asked,))
+    work = Workload(forecast.workload.domain, (target,))
     for b, block in enumerate(strategy.blocks):
         product = block.term.as_product()
         if (
             product is not None
-            and set(asked.attributes) <= set(product.attributes)
+            and set(target.attributes) <= set(product.attributes)
             and all(q.is_identity or isinstance(q, Levels) for _, q in product.factors)
         ):
             way = replace(strategy, workload=work, source=(b,))
             derived = replace(forecast, workload=work, strategy=way)
             answers = way.answer(0, [m.values for m in measured.measurements])
-            rmse = sqrt(way.total_variance(0, forecast.block_variances) / asked.rows)
+            rmse = sqrt(way.total_variance(0, forecast.block_variances) / target.rows)
             errors = partial(derived.standard_errors, 0)
             yield Source(answers, partial(half_widths, derived, 0), rmse, errors)
 
 
-def _from_table(estimates: LinearEstimates, measured: Measured, asked: Product) -> Iterator[Source]:
+def _from_table(
+    estimates: LinearEstimates, measured: Measured, target: Product
+) -> Iterator[Source]:
     """Sums of the smallest released table that holds the attributes."""
     forecast = estimates.forecast
     tables = [
@@ -473,41 +472,41 @@ def _from_table(estimates: LinearEstimates, measured: Measured, asked: Product) 
         for t, term in enumerate(forecast.workload.terms)
         if (product := term.as_product()) is not None
         and term.is_table
-        and set(asked.attributes) <= set(term.attributes)
+        and set(target.attributes) <= set(term.attributes)
     ]
     if not tables:
         return
-    _, t, term = min(tables, key=lambda found: found[:2])
-    answers = _summed(estimates.unbiased[t], term, asked)
-    followed = _followed(forecast, measured, t, term, asked)
+    _, t, term = min(tables, key=lambda table: table[:2])
+    answers = _summed(estimates.unbiased[t], term, target)
+    followed = _followed(forecast, measured, t, term, target)
     if followed is None:
-        errors = _summed(forecast.standard_errors(t), term, asked)
+        errors = _summed(forecast.standard_errors(t), term, target)
         half = partial(_widest, forecast, errors)
     else:
         errors, shapes = followed
         half = partial(_as_mixture, errors, shapes)
     rmse = float(np.sqrt((errors**2).mean()))
     if forecast.strategy.records is not None:
-        bias = forecast.strategy.records * _summed(forecast.strategy.bias_bounds(t), term, asked)
+        bias = forecast.strategy.records * _summed(forecast.strategy.bias_bounds(t), term, target)
         rmse = float(np.sqrt((errors**2 + bias**2).mean()))
         half = partial(_beside, half, bias)
     yield Source(answers, half, rmse, partial(np.array, errors))
 
 
 def _followed(
-    forecast: Forecast, measured: Measured, t: int, term: Product, asked: Product
+    forecast: Forecast, measured: Measured, t: int, term: Product, target: Product
 ) -> tuple[Array, Array] | None:
     """Standard errors of the sums, and how many equal draws they are like.
 
     With ``e_j = r_j^2 v_j``: ``sum e_j`` and ``(sum e_j)^2 / sum e_j^2`` over all measured values
-    j, v_j their variance, r_j the asked sum on the reconstruction of a single unit at j.
+    j, v_j their variance, r_j the sum on the reconstruction of a single unit at j.
     """
     zeros = [np.zeros(m.units.size) for m in measured.measurements]
     constant = forecast.strategy.answer(t, zeros)  # of a biased strategy; else zero
 
     def reached(b: int, values: Array) -> Array:
         answers = forecast.strategy.answer(t, [*zeros[:b], values, *zeros[b + 1 :]])
-        return _summed(answers - constant, term, asked)
+        return _summed(answers - constant, term, target)
 
     # Irrational steps: a block that matters does not cancel on them by accident.
     blocks = [
@@ -515,9 +514,9 @@ def _followed(
         for b, zero in enumerate(zeros)
         if reached(b, 1 + np.modf(sqrt(2) * np.arange(1, zero.size + 1))[0]).any()
     ]
-    if sum(zeros[b].size for b in blocks) > MOST_FOLLOWED:
+    if sum(zeros[b].size for b in blocks) > LIMITS.followed_values:
         return None
-    second, fourth = np.zeros(asked.rows), np.zeros(asked.rows)
+    second, fourth = np.zeros(target.rows), np.zeros(target.rows)
     for b in blocks:
         unit = np.zeros(zeros[b].size)
         for j in range(unit.size):
@@ -543,10 +542,10 @@ def _widest(forecast: Forecast, errors: Array, level: float) -> Array:
     return np.asarray(widest_quantile(forecast, level) * errors, dtype=np.float64)
 
 
-def _summed(numbers: Array, term: Product, asked: Product) -> Array:
-    """``asked`` on the table of its attributes."""
-    extra = tuple(i for i, n in enumerate(term.attributes) if n not in asked.attributes)
-    return asked.answer(np.asarray(numbers, dtype=np.float64).reshape(term.shape).sum(axis=extra))
+def _summed(numbers: Array, term: Product, target: Product) -> Array:
+    """The answers of the target from a table that holds its attributes."""
+    extra = tuple(i for i, n in enumerate(term.attributes) if n not in target.attributes)
+    return target.answer(np.asarray(numbers, dtype=np.float64).reshape(term.shape).sum(axis=extra))
 
 
 def _band(
@@ -563,18 +562,18 @@ def _band(
     lower, upper = np.maximum(unbiased - half, 0.0), np.maximum(unbiased + half, 0.0)
     curve = _rising(unbiased, half)
     if public is not None:
-        known = np.full((1, 1), float(public))
-        curve = np.minimum(curve, known)
+        records = np.full((1, 1), float(public))
+        curve = np.minimum(curve, records)
         curve[:, -1] = public
-        return Band(lower, upper, known, known, curve)
+        return Band(lower, upper, records, records, curve)
     spread = None if number is None else number.half_width(each)
     if number is None or spread is None or (spread**2).sum() >= (half[:, -1] ** 2).sum():
         return Band(lower, upper, lower[:, -1:], upper[:, -1:], curve)
-    least = np.maximum(number.unbiased - spread, 0.0)[:, None]
-    most = np.maximum(number.unbiased + spread, 0.0)[:, None]
+    minimum = np.maximum(number.unbiased - spread, 0.0)[:, None]
+    maximum = np.maximum(number.unbiased + spread, 0.0)[:, None]
     likely = np.maximum(number.unbiased, 0.0)[:, None]
     curve = np.concatenate([np.minimum(curve, likely)[:, :-1], likely], axis=1)
-    return Band(lower, upper, least, most, curve)
+    return Band(lower, upper, minimum, maximum, curve)
 
 
 def _rising(unbiased: Array, half: Array) -> Array:
@@ -593,12 +592,12 @@ def _asking(strategy: Strategy, work: Workload) -> Strategy:
         return _viewed(strategy, work)
     if not isinstance(strategy, Combined):
         return replace(strategy, workload=work, bound=None)
-    asked: list[dict[int, Term]] = [{} for _ in strategy.parts]
+    terms_of: list[dict[int, Term]] = [{} for _ in strategy.parts]
     for term, (part, local) in zip(work.terms, strategy.places, strict=True):
-        asked[part][local] = term
+        terms_of[part][local] = term
     parts = tuple(
         _asking(part, Workload(work.domain, tuple(terms[i] for i in range(len(terms)))))
-        for part, terms in zip(strategy.parts, asked, strict=True)
+        for part, terms in zip(strategy.parts, terms_of, strict=True)
     )
     return replace(strategy, workload=work, parts=parts, bound=None)
 
@@ -606,12 +605,12 @@ def _asking(strategy: Strategy, work: Workload) -> Strategy:
 def _viewed(strategy: Viewed, work: Workload) -> Viewed:
     """The same for groups of a normal form; those that change are groups of it as they are."""
     terms = list(strategy.normal.workload.terms)
-    for asked, before, pieces in zip(
+    for term, before, pieces in zip(
         work.terms, strategy.workload.terms, strategy.normal.pieces, strict=True
     ):
-        if asked is not before:
+        if term is not before:
             home = pieces[0].term
-            terms[home] = replace(asked, name=terms[home].name, weight=terms[home].weight)
+            terms[home] = replace(term, name=terms[home].name, weight=terms[home].weight)
     normal = replace(strategy.normal, workload=Workload(work.domain, tuple(terms)))
     planned = _asking(strategy.planned, normal.workload)
     return replace(strategy, workload=work, planned=planned, normal=normal, bound=None)

@@ -25,6 +25,7 @@ from sfumato.privacy.budget import Budget, number_text
 from sfumato.privacy.cost import Cost, composed_epsilon, mu_squared_of, rho_of
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.refine.consistency import Refined
+from sfumato.release.release_limits import LIMITS
 from sfumato.text import listing
 from sfumato.types import Neighbours
 from sfumato.version import VERSION
@@ -38,7 +39,6 @@ __all__ = [
     "BLOCKS_FILE",
     "CUT_SCHEMA",
     "GROUPS_FILE",
-    "MOST_LISTED",
     "NOISE_INTERVALS",
     "SCHEMA",
     "Block",
@@ -57,8 +57,7 @@ __all__ = [
 
 SCHEMA: Final = "sfumato provenance 1"
 CUT_SCHEMA: Final = "sfumato provenance 2"
-"""As the first, with lists of which only the first `MOST_LISTED` entries are here: see ``cut``."""
-MOST_LISTED: Final = 1000  # groups, and blocks: some 250 bytes each
+"""As the first, with lists of which only the first entries are here: see ``cut``."""
 BLOCKS_FILE: Final = "blocks.parquet"
 GROUPS_FILE: Final = "groups.parquet"
 NOISE_INTERVALS: Final = "from the law of the noise: they hold with the stated probability or more"
@@ -103,21 +102,21 @@ def provenance_of(
     constraints: Mapping[str, object] | None = None,
     intervals: str = NOISE_INTERVALS,
     entry: Entry | None = None,
-    given: Mapping[str, object] | None = None,
+    facts: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
     """Everything public about a release, ready for JSON.
 
-    ``given`` adds facts that the caller knows, such as ``created``; it cannot restate what is
-    known here.
+    ``facts`` adds what the caller knows, such as ``created``; it cannot restate what is decided
+    here.
     """
-    given = {} if given is None else given
+    facts = {} if facts is None else facts
     blocks = _blocks(forecast)
-    known: dict[str, object] = {
-        **_promised(forecast, given.get("created")),
+    record: dict[str, object] = {
+        **_promised(forecast, facts.get("created")),
         "mechanism": forecast.mechanism,
         "objective": forecast.objective,
         "strategy": forecast.strategy.describe(),
-        "noise": _noise(blocks[:MOST_LISTED]),
+        "noise": _noise(blocks[: LIMITS.record_entries]),
         "forecast": _forecast(forecast),
         "certificate": _number(forecast.certificate),
         "projection": projection,
@@ -126,7 +125,7 @@ def provenance_of(
         **_settled(forecast, rows, entry),
         **_cut(blocks, forecast),
     }
-    return {**known, **{k: v for k, v in given.items() if k not in known or known[k] is None}}
+    return {**record, **{k: v for k, v in facts.items() if record.get(k) is None}}
 
 
 def adaptive_provenance(
@@ -165,16 +164,16 @@ def _cut(blocks: Sequence[Block], forecast: Forecast) -> dict[str, object]:
     Empty where everything is listed.
     """
     groups = len(forecast.groups)
-    if max(len(blocks), groups) <= MOST_LISTED:
+    if max(len(blocks), groups) <= LIMITS.record_entries:
         return {}
     laws: dict[BlockNoise, list[int]] = {}
     for _, _, values, law in blocks:
         counted = laws.setdefault(law, [0, 0])
         counted[0] += 1
         counted[1] += values
-    common = sorted(laws.items(), key=lambda pair: -pair[1][0])[:MOST_LISTED]
+    common = sorted(laws.items(), key=lambda pair: -pair[1][0])[: LIMITS.record_entries]
     cut = {
-        "listed": MOST_LISTED,
+        "listed": LIMITS.record_entries,
         "groups": groups,
         "groups_file": GROUPS_FILE,
         "blocks": len(blocks),
@@ -189,7 +188,7 @@ def _cut(blocks: Sequence[Block], forecast: Forecast) -> dict[str, object]:
 def full_lists(forecast: Forecast) -> dict[str, list[dict[str, object]]]:
     """The lists that the record has not whole, by the name of the file that holds them."""
     blocks = _blocks(forecast)
-    if max(len(blocks), len(forecast.groups)) <= MOST_LISTED:
+    if max(len(blocks), len(forecast.groups)) <= LIMITS.record_entries:
         return {}
     return {
         BLOCKS_FILE: _noise(blocks),
@@ -223,11 +222,11 @@ def _settled(plan: Promised, rows: int | None, entry: Entry | None) -> dict[str,
     }
 
 
-def projection_in_words(is_projected: bool, found: Refined | None) -> str:
+def projection_in_words(is_projected: bool, refined: Refined | None) -> str:
     """What was done to the unbiased answers."""
     if not is_projected:
         return "none"
-    return "cut to the feasible range" if found is None else found.describe()
+    return "cut to the feasible range" if refined is None else refined.describe()
 
 
 def constraints_record(
@@ -252,13 +251,13 @@ def constraints_record(
 
 def constraints_in_words(provenance: Mapping[str, object]) -> str:
     """What everybody knew, and how the answers keep it, in one line; empty if nothing."""
-    known = provenance.get("constraints")
-    if not isinstance(known, Mapping):
+    record = provenance.get("constraints")
+    if not isinstance(record, Mapping):
         return ""
-    tables = [" x ".join(t["attributes"]) or "total" for t in known["published"]]
-    parts = [f"no record where {c}" for c in known["impossible"]]
+    tables = [" x ".join(t["attributes"]) or "total" for t in record["published"]]
+    parts = [f"no record where {c}" for c in record["impossible"]]
     parts += [f"published: {listing(tables)}"] if tables else []
-    return f"{'; '.join(parts) or 'none'}; met {known['met']}"
+    return f"{'; '.join(parts) or 'none'}; met {record['met']}"
 
 
 def provenance_json(provenance: Mapping[str, object]) -> str:
@@ -350,7 +349,7 @@ def _forecast(forecast: Forecast) -> dict[str, object]:
         "largest": forecast.largest_error,
         "gamma": _number(forecast.gamma),
         "queries": forecast.workload.queries,
-        "groups": _groups(forecast, MOST_LISTED),
+        "groups": _groups(forecast, LIMITS.record_entries),
     }
 
 

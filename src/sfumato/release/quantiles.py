@@ -13,8 +13,8 @@ q is fixed by the data, so only four one-sided intervals matter, those of C(q), 
 q with probability at least ``level``: pointwise intervals are enough, and no independence is used.
 Where n is public only two of them are left, with (1 - level) / 2 each. n is read off the end of the
 curve, or off a more precise table if one was released; no matter which, the argument holds.
-Reported is the hull of
-the kept cells, from the lower end of the first bin to the upper end of the last.
+Reported is the hull of the kept cells, from the lower end of the first bin to the upper end of the
+last.
 
 The value itself comes from the nearest rising curve (isotonic regression: Barlow, Bartholomew,
 Bremner, Brunk 1972, "Statistical inference under order restrictions"), linear inside a bin.
@@ -118,13 +118,13 @@ def _invert(
     each = np.arange(rows)
     is_known = band.curve[:, -1] > 0
     for j, p in enumerate(probabilities):
-        kept = (band.upper >= p * band.least) & (before < p * band.most)
+        possible = (band.upper >= p * band.least) & (before < p * band.most)
         target = p * band.curve[:, -1:]
         point = np.argmax(band.curve >= target, axis=1)
-        kept[each, point] = True  # a wider set keeps the claim
-        kept[~is_known] = True
-        lows[:, j] = np.argmax(kept, axis=1)
-        highs[:, j] = cells - 1 - np.argmax(kept[:, ::-1], axis=1)
+        possible[each, point] = True  # a wider set keeps the claim
+        possible[~is_known] = True
+        lows[:, j] = np.argmax(possible, axis=1)
+        highs[:, j] = cells - 1 - np.argmax(possible[:, ::-1], axis=1)
         start = np.where(point > 0, band.curve[each, point - 1], 0.0)
         step = band.curve[each, point] - start
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -158,8 +158,8 @@ def running_totals(domain: Domain, attr: str, by: Sequence[str]) -> Product:
     return Product(domain, "running totals", 1.0, factors)
 
 
-def rows_along(asked: Product, attr: str, numbers: Array) -> Array:
+def rows_along(product: Product, attr: str, numbers: Array) -> Array:
     """Numbers of a product: one row per ``by`` cell, one column per query about the attribute."""
-    table = np.asarray(numbers, dtype=np.float64).reshape(asked.row_shape)
-    turned = np.moveaxis(table, asked.attributes.index(attr), -1)
+    table = np.asarray(numbers, dtype=np.float64).reshape(product.row_shape)
+    turned = np.moveaxis(table, product.attributes.index(attr), -1)
     return turned.reshape(-1, turned.shape[-1])

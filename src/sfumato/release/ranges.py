@@ -51,8 +51,8 @@ def range_frame(
     names = domain.in_order([attr, *by])
     chosen = _intervals(domain[attr], between)
     factors = tuple((n, chosen if n == attr else Identity(domain[n].size)) for n in names)
-    asked = Product(domain, f"ranges {attr}", 1.0, factors)
-    numbers = estimates.further(asked, level)
+    product = Product(domain, f"ranges {attr}", 1.0, factors)
+    numbers = estimates.further(product, level)
     if numbers is None:
         usable = [t.name for t in estimates.workload.terms if attr in t.attributes]
         raise WorkloadError(
@@ -61,7 +61,7 @@ def range_frame(
             + f"; groups that hold {attr!r} are: {listing(usable, 30) or 'none'}; ask for its "
             "ranges in the workload, or combine answers with combine(...)"
         )
-    return pd.DataFrame({**columns_of(asked), **numbers})
+    return pd.DataFrame({**columns_of(product), **numbers})
 
 
 def check_listed(workload: Workload) -> None:
@@ -83,17 +83,17 @@ def _intervals(attribute: Attribute, between: Sequence[Ends]) -> Intervals:
     """The cells of every range; both ends belong to it."""
     if not isinstance(between, Sequence) or not len(between):
         raise WorkloadError("no range was asked: give pairs of a least and a greatest value")
-    known: dict[tuple[str, object], int] = {}
+    cells: dict[tuple[str, object], int] = {}
 
     def cell(comparison: str, value: object) -> int:
         """The first cell at or above a value, or the number of cells at or below it."""
-        if (comparison, value) not in known:
+        if (comparison, value) not in cells:
             inside = np.flatnonzero(attribute.select(comparison, value))  # type: ignore[arg-type]
             is_first = comparison == ">="
             none = attribute.size if is_first else 0
             last = int(inside[-1]) + 1 if len(inside) else none
-            known[comparison, value] = int(inside[0]) if is_first and len(inside) else last
-        return known[comparison, value]
+            cells[comparison, value] = int(inside[0]) if is_first and len(inside) else last
+        return cells[comparison, value]
 
     starts, ends = [], []
     for pair in between:

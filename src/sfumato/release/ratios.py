@@ -28,6 +28,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.planning.views import as_planned, planned_term
 from sfumato.privacy.noise_laws import laplace_mixture_quantile
 from sfumato.release.estimates import Estimates, Means
+from sfumato.release.release_limits import LIMITS
 from sfumato.strategy.blockwise import Blockwise
 from sfumato.types import Array
 from sfumato.workload.queries import QuerySet, Total
@@ -45,11 +46,6 @@ __all__ = [
 ]
 
 
-MOST_ENTRIES = 2**22  # coefficients of one attribute that are compared one by one
-MOST_FOLLOWED = 2**24  # measured values times means, whose weights are looked at one by one
-STEPS = 4  # of the quantile of Laplace noise at the ends of an interval
-
-
 def means_of(estimates: LinearEstimates, ratio: Ratio, level: float) -> Means:
     """``mean = sum / count`` and ends that enclose the true mean with probability ``level``.
 
@@ -65,7 +61,7 @@ def means_of(estimates: LinearEstimates, ratio: Ratio, level: float) -> Means:
     law = _law(estimates, ratio)
     if law is None:
         low, high = boxed(estimates, ratio, level)
-        error = _greatest_error(estimates, ratio, quotient)
+        error = _maximum_error(estimates, ratio, quotient)
     else:
         low, high = law.interval(total, count, level)
         error = np.sqrt(law.second(np.nan_to_num(quotient)))
@@ -130,7 +126,7 @@ class _Law:
         with np.errstate(divide="ignore", invalid="ignore"):
             start = np.where(count != 0, total / count, 0.0)
         low = high = start
-        for _ in range(1 if self.fourths is None else STEPS):
+        for _ in range(1 if self.fourths is None else LIMITS.quantile_steps):
             low = self._end(total, count, self.quantile(_finite(low, start), level), -1.0)
             high = self._end(total, count, self.quantile(_finite(high, start), level), 1.0)
         return low, high
@@ -166,7 +162,7 @@ def _law(estimates: LinearEstimates, ratio: Ratio) -> _Law | None:
         if law is not None:
             return law
     rows = strategy.workload.terms[ratio.numerator].rows
-    if rows * sum(strategy.block_rows) > MOST_FOLLOWED:
+    if rows * sum(strategy.block_rows) > LIMITS.followed_weights:
         return None
     try:
         return _followed(forecast, ratio, rows)
@@ -200,14 +196,18 @@ def _of_one_block(forecast: Forecast, strategy: Blockwise, ratio: Ratio) -> _Law
     below = strategy.workload.terms[ratio.denominator].as_product()
     if block is None or above is None or below is None or block in (above, below):
         return None
-    asked = dict(above.factors), dict(below.factors)
+    factors = dict(above.factors), dict(below.factors)
     squares, fourths = [np.ones((1, 3))], [np.ones((1, 5))]
     for name, measured in block.factors:
-        n, d = (queries.get(name, Total(measured.size)) for queries in asked)
+        n, d = (queries.get(name, Total(measured.size)) for queries in factors)
         if n.is_same(d):
             squares.append(np.repeat(measured.row_variances(n)[:, None], 3, axis=1))
             fourths.append(np.repeat(measured.row_fourths(n)[:, None], 5, axis=1))
-        elif measured.is_identity and n.rows == d.rows and n.rows * n.size < MOST_ENTRIES:
+        elif (
+            measured.is_identity
+            and n.rows == d.rows
+            and n.rows * n.size < LIMITS.compared_coefficients
+        ):
             x, y = n.dense(), d.dense()
             squares.append(np.stack([(x ** (2 - k) * y**k).sum(1) for k in range(3)], 1))
             fourths.append(np.stack([(x ** (4 - k) * y**k).sum(1) for k in range(5)], 1))
@@ -258,7 +258,7 @@ def boxed(estimates: Estimates, ratio: Ratio, level: float) -> tuple[Array, Arra
 
 
 def quotient_range(numerator: Term, denominator: Term) -> tuple[Array, Array]:
-    """The least and greatest quotient of the two answers on any table with records to count.
+    """The minimum and maximum quotient of the two answers on any table with records to count.
 
     If every coefficient below is at least 0 and those above vanish wherever it does, then
     ``sum n_c h_c / sum d_c h_c`` is an average of the ``n_c / d_c``. Infinite where that fails.
@@ -266,7 +266,7 @@ def quotient_range(numerator: Term, denominator: Term) -> tuple[Array, Array]:
     unknown = np.full(numerator.rows, -np.inf), np.full(numerator.rows, np.inf)
     above, below = numerator.as_product(), denominator.as_product()
     if above is not None and below is not None:
-        found = _product_range(above, below)
+        quotients = _product_range(above, below)
     elif (
         isinstance(numerator, Explicit)
         and isinstance(denominator, Explicit)
@@ -274,10 +274,10 @@ def quotient_range(numerator: Term, denominator: Term) -> tuple[Array, Array]:
     ):
         pairs = zip(numerator.matrix, denominator.matrix, strict=True)
         ends = [_row_range(n.toarray(), d.toarray()) for n, d in pairs]
-        found = np.concatenate([e[0] for e in ends]), np.concatenate([e[1] for e in ends])
+        quotients = np.concatenate([e[0] for e in ends]), np.concatenate([e[1] for e in ends])
     else:
-        found = None
-    return unknown if found is None or len(found[0]) != numerator.rows else found
+        quotients = None
+    return unknown if quotients is None or len(quotients[0]) != numerator.rows else quotients
 
 
 def _product_range(numerator: Product, denominator: Product) -> tuple[Array, Array] | None:
@@ -298,7 +298,7 @@ def _product_range(numerator: Product, denominator: Product) -> tuple[Array, Arr
 def _factor_range(n: QuerySet, d: QuerySet) -> tuple[Array, Array]:
     if n.is_same(d):
         return np.ones(n.rows), np.ones(n.rows)
-    if n.rows * n.size > MOST_ENTRIES:
+    if n.rows * n.size > LIMITS.compared_coefficients:
         return np.full(n.rows, -np.inf), np.full(n.rows, np.inf)
     return _row_range(n.dense(), d.dense())
 
@@ -335,7 +335,7 @@ def _quotients(
     return low, high
 
 
-def _greatest_error(estimates: LinearEstimates, ratio: Ratio, quotient: Array) -> Array:
+def _maximum_error(estimates: LinearEstimates, ratio: Ratio, quotient: Array) -> Array:
     """The standard deviation of ``sum - quotient * count`` for any correlation (Minkowski)."""
     above = estimates.standard_error(ratio.numerator)
     below = np.abs(quotient) * estimates.standard_error(ratio.denominator)

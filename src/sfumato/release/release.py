@@ -26,7 +26,7 @@ from sfumato.refine.intervals import Intervals, bootstrapped
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.shrink import PublicRecords
 from sfumato.release.answers import find_groups, joined_frame, long_frame, named_groups
-from sfumato.release.estimates import LEVEL, Combination, Estimates, check_level
+from sfumato.release.estimates import Combination, Estimates, check_level
 from sfumato.release.export import arrow_table, checked_path, replaced, write_csv, write_parquet
 from sfumato.release.linear import LinearEstimates
 from sfumato.release.provenance import (
@@ -38,6 +38,7 @@ from sfumato.release.provenance import (
 )
 from sfumato.release.quantiles import quantile_frame
 from sfumato.release.ranges import Ends, range_frame
+from sfumato.release.release_limits import LIMITS
 from sfumato.release.save import save_all
 from sfumato.release.synthetic_records import record_frame
 from sfumato.text import STORED
@@ -52,13 +53,8 @@ if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry
 
 __all__ = [
-    "LEVEL",
     "Release",
 ]
-
-
-COUNTED = 100_000  # answers of a group whose intervals are counted
-_SHOWN_GROUPS = 12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,35 +122,35 @@ class Release:
         # Projected is the normal form, so that a query has one answer however it was asked.
         planned = as_planned(forecast)
         answers = reconstruct(planned, measured)
-        found = None
+        agreed = None
         if project is True or project == "nearest":
             # A bootstrap knows nothing of the bias of a guess, so none is taken up with it.
             shrinks = project is True and intervals == "noise"
             refine = partial(_refined, planned, measured, shrinks, public, constraints)
-            found = refine(answers, progress=progress)
+            agreed = refine(answers, progress=progress)
         repeated = None
-        if intervals == "bootstrap" and found is not None:
-            repeated = bootstrapped(planned, found, refine, progress)
+        if intervals == "bootstrap" and agreed is not None:
+            repeated = bootstrapped(planned, agreed, refine, progress)
         unbiased: Sequence[Array] = answers
         if isinstance(forecast.strategy, Viewed):
             unbiased = reconstruct(forecast, measured)
-            found = None if found is None else found.seen(forecast.strategy.normal)
+            agreed = None if agreed is None else agreed.seen(forecast.strategy.normal)
             repeated = None if repeated is None else repeated.seen(forecast.strategy.normal)
         record = provenance_of(
             forecast,
             rows=measured.rows,
-            projection=projection_in_words(is_projected, found),
-            constraints=constraints_record(constraints, found is not None),
+            projection=projection_in_words(is_projected, agreed),
+            constraints=constraints_record(constraints, agreed is not None),
             intervals=NOISE_INTERVALS if repeated is None else repeated.describe(),
             entry=entry,
-            given=provenance,
+            facts=provenance,
         )
         estimates = LinearEstimates(
             forecast,
             unbiased,
             measured.rows,
             is_projected,
-            found,
+            agreed,
             constraints,
             repeated,
             measured,
@@ -196,7 +192,7 @@ class Release:
         by: str | Iterable[str] | None = None,
         *,
         group: str | None = None,
-        level: float = LEVEL,
+        level: float = LIMITS.level,
     ) -> pd.DataFrame:
         """Answers with intervals that hold the truth with chance ``level``.
 
@@ -222,15 +218,15 @@ class Release:
         check_level(level)
         if attr is None and by is None and group is None:
             return long_frame(self.listed, level)
-        found = find_groups(self.workload, attr, by, group)
-        return joined_frame(self.estimates, found, level)
+        groups = find_groups(self.workload, attr, by, group)
+        return joined_frame(self.estimates, groups, level)
 
     def ranges(
         self,
         attr: str,
         between: Sequence[Ends],
         by: str | Sequence[str] | None = None,
-        level: float = LEVEL,
+        level: float = LIMITS.level,
     ) -> pd.DataFrame:
         """Chosen ranges of an attribute, ``[(30, 39), (18, 64)]``, both ends included.
 
@@ -260,7 +256,7 @@ class Release:
         return self.estimates.listed()
 
     def combine(
-        self, coefficients: Mapping[str, Coefficients], level: float = LEVEL
+        self, coefficients: Mapping[str, Coefficients], level: float = LIMITS.level
     ) -> Combination:
         """Any linear combination of answers, with its exact standard error and an interval.
 
@@ -302,7 +298,7 @@ class Release:
         attr: str,
         probabilities: float | Sequence[float],
         by: str | Sequence[str] | None = None,
-        level: float = LEVEL,
+        level: float = LIMITS.level,
     ) -> pd.DataFrame:
         """Quantiles of an attribute (0.5 is the median), for each cell of ``by``, with intervals.
 
@@ -322,9 +318,9 @@ class Release:
             WorkloadError: if the attribute has no order, or nothing released tells its totals.
         """
         check_level(level)
-        wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
+        each = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         names = [by] if isinstance(by, str) else list(by or ())
-        return quantile_frame(self.estimates, attr, wanted, names, level)
+        return quantile_frame(self.estimates, attr, each, names, level)
 
     def values(self) -> list[Array]:
         """The published answers of every group of linear queries.
@@ -385,7 +381,7 @@ class Release:
         drawn = self.estimates.draw(rows, source)
         return record_frame(self.workload.domain, drawn, source)
 
-    def to_arrow(self, level: float = LEVEL) -> pa.Table:
+    def to_arrow(self, level: float = LIMITS.level) -> pa.Table:
         """All answers as one Arrow table: the long frame with one column per attribute.
 
         Args:
@@ -397,7 +393,7 @@ class Release:
         check_level(level)
         return arrow_table(self.listed, self.provenance, level)
 
-    def to_parquet(self, path: str | Path, level: float = LEVEL) -> None:
+    def to_parquet(self, path: str | Path, level: float = LIMITS.level) -> None:
         """All answers as one Parquet file; its metadata holds the provenance record.
 
         Args:
@@ -408,7 +404,7 @@ class Release:
         with replaced(path) as temporary:
             write_parquet(self.listed, self.provenance, level, temporary)
 
-    def to_csv(self, path: str | Path, level: float = LEVEL) -> None:
+    def to_csv(self, path: str | Path, level: float = LIMITS.level) -> None:
         """All answers as one CSV file that is safe to open in a spreadsheet.
 
         Args:
@@ -419,7 +415,7 @@ class Release:
         with replaced(path) as temporary:
             write_csv(self.listed, self.provenance, level, temporary)
 
-    def report(self, level: float = LEVEL) -> str:
+    def report(self, level: float = LIMITS.level) -> str:
         """The report as one HTML page that needs nothing else, not even a network.
 
         Args:
@@ -437,7 +433,7 @@ class Release:
         self,
         directory: str | Path,
         *,
-        level: float = LEVEL,
+        level: float = LIMITS.level,
         synthetic: int | bool = False,
         csv: bool = False,
     ) -> dict[str, Path]:
@@ -461,32 +457,32 @@ class Release:
         return save_all(self, checked_path(directory), level, synthetic, csv)
 
     def __repr__(self) -> str:
-        known = self._summary
+        summary = self._summary
         lines = [
             f"Release of {self.workload.queries:,} answers in {len(self.groups)} groups",
             f"  budget     {self.budget.describe()} ({self.provenance['neighbours']})",
-            f"  mechanism  {self.provenance['mechanism']}, {known.error}",
+            f"  mechanism  {self.provenance['mechanism']}, {summary.error}",
         ]
         if self.is_stored:
             lines.insert(1, f"  {STORED}")
         lines += [
-            f"  {name}: {number} answers, {known.words.format(first)}"
-            for name, number, first, *_ in known.rows
+            f"  {name}: {number} answers, {summary.words.format(first)}"
+            for name, number, first, *_ in summary.rows
         ]
-        rest = len(self.workload.terms) - len(known.rows)
+        rest = len(self.workload.terms) - len(summary.rows)
         if rest > 0:
             lines.append(f"  ... and {rest} more groups")
         lines += [f"  {r.name}: means" for r in self.workload.ratios]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        known = self._summary
+        summary = self._summary
         rows = "".join(
             f"<tr><td style='text-align:left'>{escape(name)}</td>"
             f"{''.join(f'<td>{number}</td>' for number in numbers)}</tr>"
-            for name, *numbers in known.rows
+            for name, *numbers in summary.rows
         )
-        rest = len(self.workload.terms) - len(known.rows)
+        rest = len(self.workload.terms) - len(summary.rows)
         more = f"<p>&hellip; and {rest} more groups</p>" if rest > 0 else ""
         means = ", ".join(escape(r.name) for r in self.workload.ratios)
         return (
@@ -494,9 +490,9 @@ class Release:
             f"{len(self.groups)} groups<br>{escape(self.budget.describe())} "
             f"({escape(str(self.provenance['neighbours']))}), {escape(self._spent())}<br>"
             f"{escape(str(self.provenance['mechanism']))}, "
-            f"{known.error.replace('rmse', 'root mean square error')}</p>"
+            f"{summary.error.replace('rmse', 'root mean square error')}</p>"
             "<table><thead><tr><th style='text-align:left'>group</th><th>answers</th>"
-            f"{''.join(f'<th>{head}</th>' for head in known.heads)}</tr></thead>"
+            f"{''.join(f'<th>{head}</th>' for head in summary.heads)}</tr></thead>"
             f"<tbody>{rows}</tbody></table>{more}"
             f"{f'<p>means: {means}</p>' if means else ''}"
             "<p><code>.answers()</code>, <code>.answers(group=&hellip;)</code>, "
@@ -513,19 +509,21 @@ class Release:
     def _summary(self) -> _Summary:
         forecast, terms = self.estimates.forecast, self.workload.terms
         if forecast is not None:
-            shown = forecast.groups[:_SHOWN_GROUPS]
+            shown = forecast.groups[: LIMITS.groups_shown]
             rows = [(g.name, f"{g.queries:,}", f"{g.rmse:.4g}", f"{g.largest:.4g}") for g in shown]
             error, heads = f"rmse {forecast.rmse:.4g} counts", ("rmse", "largest error")
             return _Summary(error, heads, rows, "rmse {}")
-        told = [
-            f"{self.estimates.interval_count(t):,}" if term.rows <= COUNTED else "some"
-            for t, term in enumerate(terms[:_SHOWN_GROUPS])
+        counts = [
+            f"{self.estimates.interval_count(t):,}"
+            if term.rows <= LIMITS.intervals_counted
+            else "some"
+            for t, term in enumerate(terms[: LIMITS.groups_shown])
         ]
         steps = sum(1 for _ in self.estimates.blocks())
         return _Summary(
             f"{steps:,} measurements, {self.total:,.0f} records",
             ("with an interval",),
-            [(t.name, f"{t.rows:,}", n) for t, n in zip(terms, told, strict=False)],
+            [(t.name, f"{t.rows:,}", n) for t, n in zip(terms, counts, strict=False)],
             "{} with an interval",
         )
 

@@ -4,9 +4,11 @@
 It says in plain words what was promised and spent, how large the errors are and how to read them,
 and shows the groups of answers; of an adaptive release it says what was measured, in place of the
 errors that nobody could forecast. It stays a page that opens at once, whatever the release: charts,
-tables and the list of groups each have a share of `MOST_BYTES`, the first rows of a group stand for
+tables and the list of groups each have a share of its bytes, the first rows of a group stand for
 the others, and groups without a table are found by their name. All answers are in answers.parquet.
-All texts that come from the schema are escaped.
+All texts that come from the schema are escaped. The page loads nothing: its content security policy
+forbids every connection, so it opens the same from a disk without a network. It follows the
+reader's light or dark setting and narrow screens.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from sfumato.release.charts import chart_of, chosen_groups
 from sfumato.release.labels import axes_of, label_text
 from sfumato.release.linear import LinearEstimates
 from sfumato.release.provenance import constraints_in_words, cost_in_words, provenance_json
+from sfumato.release.release_limits import LIMITS
 from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.workload import Ratio
 
@@ -37,8 +40,6 @@ if TYPE_CHECKING:
     from sfumato.workload.terms import Term
 
 __all__ = [
-    "MOST_BYTES",
-    "TABLE_ROWS",
     "library",
     "neighbours_in_words",
     "number",
@@ -49,12 +50,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# The frame of an HTML report: style, script and the charting library, all inside one file.
-#
-# The page loads nothing: its content security policy forbids every connection, so it opens the
-# same from a disk without a network. It follows the reader's light or dark setting and narrow
-# screens.
+# The frame of a page: style, script and the charting library, all inside one file
 
 # Vega compiles its expressions with `Function`, hence 'unsafe-eval'; nothing can be fetched.
 _POLICY = (
@@ -206,18 +202,6 @@ def library() -> str:
     return bundle.replace("</script", "<\\/script")
 
 
-MOST_BYTES = 5_000_000  # of a page; 900,000 of them are the charting library
-CHART_BYTES = 1_200_000
-SECTION_BYTES = 1_500_000
-LIST_BYTES = 800_000  # of the names of the groups that have no table
-TABLE_ROWS = 50
-TABLED_ROWS = 10**6  # of all groups with a table together: the errors of all rows are computed
-LISTED_ERRORS = 200  # groups in the table of errors; of more, the worst
-MOST_STEPS = 1000  # of an adaptive release that are listed
-COUNTED = 100_000  # answers whose intervals are counted for the page
-LABEL = 200  # characters of a label or a name
-MOST_PROVENANCE = 60_000  # characters
-
 _NUMBERS = ("sum", "count", "mean", "value", "standard_error", "low", "high")
 
 
@@ -235,7 +219,7 @@ def neighbours_in_words(neighbours: str, rows: int | None) -> str:
 
 
 def report_html(release: Release, level: float) -> str:
-    """The whole report as one page of at most `MOST_BYTES` that needs no network."""
+    """The whole report as one page of at most `LIMITS.page_bytes` bytes that needs no network."""
     workload = release.workload
     groups = named_groups(workload)
     charts = _charts(release, chosen_groups(workload, [*groups]), level)
@@ -250,10 +234,14 @@ def report_html(release: Release, level: float) -> str:
     sections = _sections_of(groups, sizes, [*charts], section)
     forecast = release.estimates.forecast
     if forecast is None:
-        kind, reading, limits = "estimates", _estimates_reading(release, level), _ESTIMATES_LIMITS
+        kind, reading, limits = (
+            "estimates",
+            _estimates_reading(release, level),
+            _ESTIMATES_KNOWN_LIMITS,
+        )
         about = _measured(release)
     else:
-        kind, reading, limits = "answers", _reading(release, level), _LIMITS
+        kind, reading, limits = "answers", _reading(release, level), _KNOWN_LIMITS
         about = _forecast(forecast, sections.anchors)
     parts = [
         f"<h1>{workload.queries:,} private {kind}</h1>",
@@ -274,7 +262,7 @@ def _charts(
 ) -> dict[Group, dict[str, object]]:
     """The charts of these groups, as long as their data fit in the page."""
     charts: dict[Group, dict[str, object]] = {}
-    left = CHART_BYTES
+    left = LIMITS.chart_bytes
     for group in pictured:
         if _label_bytes(key_term(release.workload, group)) > left:
             continue
@@ -312,7 +300,7 @@ def _sections_of(
     first: Collection[Group],
     section: Callable[[Group, str, str, bool], str],
 ) -> _Sections:
-    """A section for as many groups as `SECTION_BYTES` hold, in their order; a list of the others.
+    """A section for as many groups as fit in their bytes, in their order; a list of the others.
 
     Args:
         groups: All groups with their names.
@@ -325,7 +313,7 @@ def _sections_of(
     """
     numbers = {group: i for i, group in enumerate(groups)}
     made: dict[Group, str] = {}
-    left, rows = SECTION_BYTES, TABLED_ROWS
+    left, rows = LIMITS.section_bytes, LIMITS.tables_rows
     for group in dict.fromkeys([*first, *groups]):
         has_table = sizes[group] <= rows
         text = section(group, f"g{numbers[group]}", short(groups[group]), has_table)
@@ -351,7 +339,7 @@ def _search(groups: int, others: list[list[str]]) -> str:
     listed = []
     for other in others:
         size += len(script_json(other)) + 1
-        if size > LIST_BYTES:
+        if size > LIMITS.list_bytes:
             break
         listed.append(other)
     note = f"{groups - len(others):,} of {groups:,} groups are shown here. All answers are in "
@@ -365,12 +353,16 @@ def _search(groups: int, others: list[list[str]]) -> str:
 
 
 def short(text: str) -> str:
-    """A text of at most `LABEL` characters.
+    """A text of at most `LIMITS.label_characters` characters.
 
     >>> len(short("x" * 10**6)), short("age x sex")
     (200, 'age x sex')
     """
-    return text if len(text) <= LABEL else text[: LABEL - 3] + "..."
+    return (
+        text
+        if len(text) <= LIMITS.label_characters
+        else text[: LIMITS.label_characters - 3] + "..."
+    )
 
 
 def _spec(chart: dict[str, object]) -> dict[str, object]:
@@ -379,23 +371,23 @@ def _spec(chart: dict[str, object]) -> dict[str, object]:
 
 
 def _facts(release: Release) -> str:
-    known, forecast = release.provenance, release.estimates.forecast
-    unit = known["privacy_unit"]
+    record, forecast = release.provenance, release.estimates.forecast
+    unit = record["privacy_unit"]
     column, who = "row", "one row is one person"
     if isinstance(unit, Mapping):
         column = str(unit["column"])
         who = f"a person is one {column!r}; at most {unit['rows']} of their rows are counted"
-    neighbours = str(known["neighbours"])
+    neighbours = str(record["neighbours"])
     facts = [
         ("Budget", release.budget.describe(), "what may be spent on this release"),
-        ("Spent", cost_in_words(release.cost, release.budget), _ledger_words(known)),
+        ("Spent", cost_in_words(release.cost, release.budget), _ledger_words(record)),
         ("Neighbours", neighbours, neighbours_in_words(neighbours, release.rows)),
         ("Privacy unit", column, who),
     ]
     if forecast is None:
         steps = sum(1 for _ in release.estimates.blocks())
         facts += [
-            ("Mechanism", str(known["mechanism"]), str(known["strategy"])),
+            ("Mechanism", str(record["mechanism"]), str(record["strategy"])),
             ("Measured", f"{steps:,} times", "listed below"),
             ("Typical error", "not known", "it depends on the data"),
         ]
@@ -405,13 +397,13 @@ def _facts(release: Release) -> str:
         if forecast.certificate is not None:
             least = "times the least error that any such mechanism can have"
             facts.append(("Certificate", f"{forecast.certificate:.3f}", least))
-    kept = constraints_in_words(known)
-    if kept:
-        facts.append(("Constraints", "kept", kept))
+    constraints = constraints_in_words(record)
+    if constraints:
+        facts.append(("Constraints", "kept", constraints))
     if release.rows is not None:
         facts.append(("Records", f"{release.rows:,}", "public under these neighbours"))
-    made = str(known["created"]).replace("T", "\n").replace("+00:00", " UTC")
-    facts.append(("Made", made, "with sfumato " + str(known["sfumato"])))
+    made = str(record["created"]).replace("T", "\n").replace("+00:00", " UTC")
+    facts.append(("Made", made, "with sfumato " + str(record["sfumato"])))
     return f'<dl class="facts">{"".join(_fact(*one) for one in facts)}</dl>'
 
 
@@ -481,9 +473,9 @@ def _reading(release: Release, level: float) -> str:
 def _estimates_reading(release: Release, level: float) -> str:
     work = release.workload
     have = "Answers that the measurements tell have an interval"
-    if work.queries <= COUNTED:
-        told = sum(release.estimates.interval_count(t) for t in range(len(work.terms)))
-        have = f"{told:,} of {work.queries:,} answers have an interval"
+    if work.queries <= LIMITS.intervals_counted:
+        count = sum(release.estimates.interval_count(t) for t in range(len(work.terms)))
+        have = f"{count:,} of {work.queries:,} answers have an interval"
     return (
         "<h2>How to read the numbers</h2>"
         "<p>All answers come from one estimate of the table, which was measured, with noise, where "
@@ -500,9 +492,9 @@ def _measured(release: Release) -> str:
     columns = release.measured()
     rows = "".join(
         f"<tr>{_cell(name)}<td>{cells:,}</td><td>{noise:,.4g}</td></tr>"
-        for name, cells, noise in columns.head(MOST_STEPS).itertuples(index=False)
+        for name, cells, noise in columns.head(LIMITS.steps_listed).itertuples(index=False)
     )
-    rest = len(columns) - MOST_STEPS
+    rest = len(columns) - LIMITS.steps_listed
     more = f" {rest:,} more are in provenance.json." if rest > 0 else ""
     return (
         '<h2>What was measured</h2><div class="wide tall"><table><thead><tr>'
@@ -515,8 +507,8 @@ def _measured(release: Release) -> str:
 def _forecast(forecast: Forecast, anchors: Mapping[Group, str]) -> str:
     groups = [*enumerate(forecast.groups)]
     heading, note = "Errors by group", ""
-    if len(groups) > LISTED_ERRORS:
-        shown = sorted(groups, key=lambda pair: (-pair[1].rmse, pair[0]))[:TABLE_ROWS]
+    if len(groups) > LIMITS.errors_listed:
+        shown = sorted(groups, key=lambda pair: (-pair[1].rmse, pair[0]))[: LIMITS.table_rows]
         note = f" The {len(shown)} of {len(groups):,} groups with the greatest typical error."
         groups = shown
     rows = "".join(
@@ -561,7 +553,7 @@ def _section(
             "<code>release.ranges(...)</code>.</p>"
         )
     elif has_table:
-        table = _table(group_frame(release.estimates, group, level, TABLE_ROWS), rows)
+        table = _table(group_frame(release.estimates, group, level, LIMITS.table_rows), rows)
     else:
         table = '<p class="note">Too many answers for a page; they are in answers.parquet.</p>'
     return (
@@ -612,7 +604,7 @@ def number(value: float, error: float) -> str:
     return text.replace("-", "&minus;") if float(text.replace(",", "")) else text.lstrip("-")
 
 
-_LIMITS = (
+_KNOWN_LIMITS = (
     "<h2>Known limits</h2><ul>"
     "<li>The promise is about people and this release. Other releases about the same people "
     "add to it; a ledger keeps the sum.</li>"
@@ -626,7 +618,7 @@ _LIMITS = (
     "value is not unbiased.</li></ul>"
 )
 
-_ESTIMATES_LIMITS = (
+_ESTIMATES_KNOWN_LIMITS = (
     "<h2>Known limits</h2><ul>"
     "<li>The promise is about people and this release. Other releases about the same people add to "
     "it; a ledger keeps the sum.</li>"
@@ -641,8 +633,11 @@ def _record(provenance: Mapping[str, object]) -> str:
     """The provenance record, folded."""
     text = provenance_json(provenance)
     note = ""
-    if len(text) > MOST_PROVENANCE:
-        text, note = text[:MOST_PROVENANCE], '<p class="note">Cut; see provenance.json.</p>'
+    if len(text) > LIMITS.provenance_characters:
+        text, note = (
+            text[: LIMITS.provenance_characters],
+            '<p class="note">Cut; see provenance.json.</p>',
+        )
     return (
         "<h2>Provenance</h2><details><summary><b>The whole record</b><span>also in "
         f'provenance.json</span></summary><div class="inside"><pre>{escape(text)}</pre>{note}'

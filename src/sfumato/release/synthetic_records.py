@@ -26,7 +26,7 @@ __all__ = [
 FRACTION_BITS = 53
 
 
-def record_frame(domain: Domain, synthetic: Synthetic, words: WordSource) -> pd.DataFrame:
+def record_frame(domain: Domain, synthetic: Synthetic, random: WordSource) -> pd.DataFrame:
     """Listed values as they are, bins by a uniform draw inside, missing values as nulls.
 
     The notes of the draw are in ``frame.attrs["notes"]``.
@@ -34,13 +34,13 @@ def record_frame(domain: Domain, synthetic: Synthetic, words: WordSource) -> pd.
     import pandas as pd
 
     declared = [a for a in domain if not isinstance(a, Values)]
-    columns = {a.name: _column(a, synthetic.codes[a.name], words) for a in declared}
+    columns = {a.name: _column(a, synthetic.codes[a.name], random) for a in declared}
     frame = pd.DataFrame(columns)
     frame.attrs["notes"] = list(synthetic.notes)
     return frame
 
 
-def _column(attribute: Attribute, codes: Integers, words: WordSource) -> pd.Series[Any]:
+def _column(attribute: Attribute, codes: Integers, random: WordSource) -> pd.Series[Any]:
     import pandas as pd
 
     is_listed = not isinstance(attribute, Integer | Numeric | DateTime)
@@ -49,7 +49,7 @@ def _column(attribute: Attribute, codes: Integers, words: WordSource) -> pd.Seri
         is_null = codes == attribute.missing_code
     else:
         declared = np.minimum(codes, attribute.value_count - 1)
-        drawn = pd.Series(_inside(attribute, declared, words))
+        drawn = pd.Series(_inside(attribute, declared, random))
         # A value outside the declared ones is not known, so it is left open as well.
         is_null = codes >= attribute.value_count
     if attribute.missing_code is None and not is_null.any():
@@ -59,12 +59,12 @@ def _column(attribute: Attribute, codes: Integers, words: WordSource) -> pd.Seri
     return drawn.mask(pd.Series(is_null))
 
 
-def _inside(attribute: Attribute, codes: Integers, words: WordSource) -> Labels:
+def _inside(attribute: Attribute, codes: Integers, random: WordSource) -> Labels:
     """A uniform point of every bin."""
     low, high = lower_ends(attribute)[codes], upper_ends(attribute)[codes]
     if isinstance(attribute, Integer) and attribute.width == 1:
         return low
-    part = integers_below(1 << FRACTION_BITS, codes.size, words) * 2.0**-FRACTION_BITS
+    part = integers_below(1 << FRACTION_BITS, codes.size, random) * 2.0**-FRACTION_BITS
     if isinstance(attribute, Integer):
         steps = np.floor((high - low + 1).astype(np.float64) * part).astype(np.int64)
         return np.asarray(low + steps)

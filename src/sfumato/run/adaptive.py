@@ -47,7 +47,7 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry
     from sfumato.ledger.ledger import Ledger
-    from sfumato.release.learned import Known
+    from sfumato.release.learned import Model
     from sfumato.release.release import Release
     from sfumato.run.rounds import Task
     from sfumato.vault.tables import Table
@@ -256,7 +256,7 @@ class AdaptivePlan:
         return run(AdaptiveRun(self, constraints), access)
 
 
-Rounds: TypeAlias = "Callable[[WordSource], tuple[Transcript, Known]]"
+Rounds: TypeAlias = "Callable[[WordSource], tuple[Transcript, Model]]"
 """The rounds, with all that they may look at counted: what they measured, and what they learnt."""
 
 
@@ -269,7 +269,7 @@ class AdaptiveRun(WorkloadRun[Rounds, "Release"]):
 
     plan: AdaptivePlan
     constraints: Constraints | None = None
-    estimate: Known | None = None
+    estimate: Model | None = None
 
     def request(self) -> dict[str, object]:
         """That of the plan: constraints are a view of the same transcript."""
@@ -332,7 +332,7 @@ class AdaptiveRun(WorkloadRun[Rounds, "Release"]):
         learner = Learner(plan.domain, rows, self.constraints)
         task = plan.task(learner)
 
-        def rounds(random: WordSource) -> tuple[Transcript, Known]:
+        def rounds(random: WordSource) -> tuple[Transcript, Model]:
             spending = Spending.of(plan.budget)
             return adaptive_rounds(exact, rows, task, spending, random, progress), learner
 
@@ -347,7 +347,7 @@ class AdaptiveRun(WorkloadRun[Rounds, "Release"]):
         exact, rows = read_answers(table, work, *whose, progress)
         task = (exact, rows, work, *whose, plan.rounds)
 
-        def rounds(random: WordSource) -> tuple[Transcript, Known]:
+        def rounds(random: WordSource) -> tuple[Transcript, Model]:
             spending = (Spending.of(plan.budget), random, progress, constraints)
             if plan.method == "mwem":
                 return mwem_rounds(*task, *spending)

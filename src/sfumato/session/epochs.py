@@ -128,8 +128,7 @@ class _Written:
 
 @dataclass(slots=True)
 class MemoryLedger:
-    """What stands in for a ledger: nothing is on disk, and only the session limits what is "
-    "spent."""
+    """What stands in for a ledger: it forgets with the process, and limits nothing."""
 
     _entries: dict[str, Entry] = field(default_factory=dict)
     _answers: dict[str, bytes] = field(default_factory=dict)

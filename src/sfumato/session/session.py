@@ -731,13 +731,13 @@ def start_of(start: object, domain: Domain) -> Start | None:
                 "the release was not projected, so no table is behind its answers; release it with "
                 "project=True, or start from a public table"
             )
-        found = Start(behind.attributes, behind.codes, behind.weights, behind.alike)
+        begun = Start(behind.attributes, behind.codes, behind.weights, behind.alike)
     else:
         raise PlanError(f"a session starts from a release, got {shown(type(start).__name__)}")
-    for name in found.names:
+    for name in begun.names:
         if name not in domain:
             raise WorkloadError(f"the release is about {name!r}, which the domain does not have")
-    return found
+    return begun
 
 
 def _public_start(public: object, domain: Domain) -> Start:

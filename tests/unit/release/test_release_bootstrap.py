@@ -106,7 +106,8 @@ def test_what_cannot_be_repeated_is_refused_before_anything_is_spent(tmp_path, m
     refused("approximate", WorkloadError, intervals="guessed")
     for project in (False, "bounds"):
         refused("repeats a projection", WorkloadError, intervals="bootstrap", project=project)
-    monkeypatch.setattr(intervals, "LISTED", 11)
+    few = replace(intervals.PLANNING_LIMITS, histogram_cells=11)
+    monkeypatch.setattr(intervals, "PLANNING_LIMITS", few)
     refused("at most 11", TooLarge, intervals="bootstrap")
     monkeypatch.undo()
     monkeypatch.setattr(intervals, "LIMITS", replace(LIMITS, bootstrap_errors=100))

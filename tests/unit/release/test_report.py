@@ -11,8 +11,8 @@ import pytest
 import sfumato as sf
 from sfumato.domain.attributes import Category
 from sfumato.domain.domain import Domain
-from sfumato.release.charts import MOST_CHARTS
-from sfumato.release.report import MOST_BYTES, number, report_html, script_json
+from sfumato.release.release_limits import LIMITS
+from sfumato.release.report import number, report_html, script_json
 from tests.shared.made_releases import people, released, some_counts
 
 ADDRESS = re.compile(r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:[a-z]+:)?//""", re.IGNORECASE)
@@ -153,7 +153,7 @@ def test_many_groups_get_a_dozen_charts_and_short_tables():
     work = sf.marginals(domain, 2) | sf.prefixes(domain, "age")
     page = released(work, Sparse(domain), "gaussian").report()
     seen = Reader(page)
-    assert len(json.loads(seen.scripts["charts"])) == MOST_CHARTS
+    assert len(json.loads(seen.scripts["charts"])) == LIMITS.charts_shown
     assert [a.get("data-name") for t, a in seen.elements if t == "details"][-2] == "prefix age"
     # The CDF is the last of 106 groups and still among the pictures.
     last = next(i for i, (_, a) in enumerate(seen.elements) if a.get("data-name") == "prefix age")
@@ -170,7 +170,7 @@ def test_a_report_of_many_groups_stays_below_five_megabytes(monkeypatch):
     release = released(sf.marginals(domain, 2), Sparse(domain), "factorization", project=False)
     page = release.report()
     seen = Reader(page)
-    assert len(page.encode()) < MOST_BYTES - 1_000_000  # what the charting library may take
+    assert len(page.encode()) < LIMITS.page_bytes - 1_000_000  # what the charting library may take
     listed = json.loads(seen.scripts["groups"])
     sections = [a["data-name"] for t, a in seen.elements if t == "details" and "data-name" in a]
     assert len(sections) + len(listed) == 4005
@@ -184,7 +184,7 @@ def test_a_report_with_endless_labels_stays_below_five_megabytes(monkeypatch):
     domain = Domain([Category("a", names), Category("b", names)])
     work = sf.marginals(domain, 1) | sf.marginals(domain, 2)
     release = released(work, some_counts(domain, 100), project=False)
-    assert len(release.report().encode()) < MOST_BYTES - 1_000_000
+    assert len(release.report().encode()) < LIMITS.page_bytes - 1_000_000
 
 
 def test_charts_with_more_data_than_a_page_holds_are_left_out(monkeypatch):
@@ -195,7 +195,7 @@ def test_charts_with_more_data_than_a_page_holds_are_left_out(monkeypatch):
         work = work | sf.prefixes(domain, f"a{i}")
     page = released(work, Sparse(domain), "gaussian", project=False).report()
     assert 0 < len(json.loads(Reader(page).scripts["charts"])) < 12
-    assert len(page.encode()) < MOST_BYTES - 1_000_000
+    assert len(page.encode()) < LIMITS.page_bytes - 1_000_000
 
 
 class Sparse:

@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from sfumato.domain.attributes import Category, Numeric
 from sfumato.domain.domain import Domain
 from sfumato.errors import SfumatoError
 from sfumato.release import export, save
+from sfumato.release.release_limits import LIMITS
 from tests.shared.made_releases import people, released, some_counts
 
 FILES = {"answers.parquet", "provenance.json", "report.html"}
@@ -57,7 +59,7 @@ def test_parquet_holds_the_long_frame_with_typed_labels(release, tmp_path):
 
 
 def test_parquet_carries_its_provenance_and_fair_row_groups(release, tmp_path, monkeypatch):
-    monkeypatch.setattr(export, "ROW_GROUP", 40)
+    monkeypatch.setattr(export, "LIMITS", replace(LIMITS, row_group=40))
     release.to_parquet(tmp_path / "a.parquet")
     file = pq.ParquetFile(tmp_path / "a.parquet")
     held = json.loads(file.schema_arrow.metadata[b"sfumato"])
@@ -184,8 +186,7 @@ def test_files_get_the_usual_permissions(release, tmp_path):
 def test_parts_of_a_few_rows_make_the_same_files(release, tmp_path, monkeypatch):
     whole = release.to_arrow()
     release.to_csv(tmp_path / "whole.csv")
-    monkeypatch.setattr("sfumato.release.export.AT_ONCE", 7)
-    monkeypatch.setattr("sfumato.release.export.ROW_GROUP", 10)
+    monkeypatch.setattr(export, "LIMITS", replace(LIMITS, rows_at_once=7, row_group=10))
     assert release.to_arrow().equals(whole, check_metadata=True)
     release.to_csv(tmp_path / "parts.csv")
     assert (tmp_path / "parts.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of the release room in one place: what is listed, drawn and written at most, and why.
+
+Grouped by the module that reads them. None of them changes an answer: they decide which of several
+valid intervals is computed, and how much of a release is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = [
+    "LIMITS",
+    "ReleaseLimits",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseLimits:
+    """Sizes of frames, files, charts and pages, and of exact computations of errors."""
+
+    # release and estimates
+    level: float = 0.95
+    """The probability with which an interval holds the truth, unless another is given."""
+    intervals_counted: int = 100_000
+    """Answers of a group, or of a page, whose intervals are counted."""
+    groups_shown: int = 12
+    """Groups that a release shows of itself: about a screen."""
+
+    # linear
+    followed_values: int = 2**14
+    """Measured values, each taken through the reconstruction once."""
+
+    # learned
+    learned_table_cells: int = 2**26
+    """Cells of one table of the estimate: half a GiB."""
+    summed_answers: int = 2**22
+    """Released answers that further queries are added up from."""
+
+    # ratios
+    compared_coefficients: int = 2**22
+    """Coefficients of one attribute that are compared one by one."""
+    followed_weights: int = 2**24
+    """Measured values times means, whose weights are looked at one by one."""
+    quantile_steps: int = 4
+    """Steps of the quantile of Laplace noise at the ends of an interval."""
+
+    # answers and export
+    frame_rows: int = 2 * 10**7
+    """Rows of a frame, some 150 bytes each: 3 GiB."""
+    rows_at_once: int = 2**18
+    """Rows of a file that are made at a time."""
+    row_group: int = 2**17
+    """Rows of a row group of a Parquet file."""
+
+    # provenance
+    record_entries: int = 1000
+    """Groups, and blocks, that the record lists: some 250 bytes each."""
+
+    # charts
+    chart_width: int = 560
+    """Pixels, unless a chart fills its container."""
+    charts_shown: int = 12
+    """Charts of a report."""
+    heat_map_cells: int = 5000
+    """Cells of a heat map."""
+    bars_shown: int = 150
+    """Bars of a chart."""
+    lines_shown: int = 10
+    """Lines that can be told apart in one chart."""
+    line_points: int = 20_000
+    """Points of all lines of a chart."""
+
+    # report
+    page_bytes: int = 5_000_000
+    """Bytes of a page; 900,000 of them are the charting library."""
+    chart_bytes: int = 1_200_000
+    """Bytes of all charts of a page."""
+    section_bytes: int = 1_500_000
+    """Bytes of all tables of a page."""
+    list_bytes: int = 800_000
+    """Bytes of the names of the groups that have no table."""
+    table_rows: int = 50
+    """Rows of a table: the first ones stand for the others."""
+    tables_rows: int = 10**6
+    """Answers of all groups with a table together: the errors of all of them are computed."""
+    errors_listed: int = 200
+    """Groups in the table of errors; of more, the worst are listed."""
+    steps_listed: int = 1000
+    """Measurements of an adaptive release that are listed."""
+    label_characters: int = 200
+    """Characters of a label or a name."""
+    provenance_characters: int = 60_000
+    """Characters of the provenance record on a page."""
+
+
+LIMITS: Final = ReleaseLimits()
