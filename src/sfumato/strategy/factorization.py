@@ -284,7 +284,7 @@ def factorization(
 
 
 def _whole(
-    root: Array, workload: Workload, problem: OrbitProblem, part: Part, least_bits: int
+    root: Array, workload: Workload, problem: OrbitProblem, part: Part, fewest_bits: int
 ) -> tuple[Integers, float, Array]:
     """``root`` as integers times a unit, with the same row space, and their pseudo-inverse.
 
@@ -298,7 +298,7 @@ def _whole(
         basis = basis * (reach.max() // reach)  # rows of like size: rounding treats them alike
         mixing = root @ np.linalg.pinv(basis.astype(np.float64))
     for more in LIMITS.factorization_finer_bits:
-        unit = float(np.abs(mixing).max()) / (2 ** (least_bits + more) if root.size > 1 else 1)
+        unit = float(np.abs(mixing).max()) / (2 ** (fewest_bits + more) if root.size > 1 else 1)
         entries = np.rint(mixing / unit).astype(np.int64)
         if basis is not None:
             reached = float((np.abs(entries).astype(np.float64) @ np.abs(basis)).max())

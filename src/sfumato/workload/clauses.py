@@ -517,7 +517,7 @@ def heaviest(
         return Heaviest(0.0, 0.0, np.zeros(clauses.count, dtype=np.bool_))
     power = frexp(float(weights.max()))[1]  # weights of at most 1, exactly in proportion
     small = replace(clauses, masks=tuple(_undominated(m) for m in clauses.masks))
-    search = _Search(small, np.ldexp(weights, -power), tolerance, ldexp(unit, -power))
+    search = _HeaviestSearch(small, np.ldexp(weights, -power), tolerance, ldexp(unit, -power))
     search.run(effort)
     upper = ldexp(max(search.reached, search.given_up), power)
     reached = ldexp(search.reached, power)
@@ -548,7 +548,7 @@ class _Waiting:
         return np.unpackbits(bits, axis=1, count=clauses).astype(np.bool_), bounds
 
 
-class _Search:
+class _HeaviestSearch:
     """The best cell so far, partial choices still to be looked at, the maximum bound given up."""
 
     def __init__(self, clauses: Clauses, weights: Array, tolerance: float, unit: float) -> None:

@@ -49,8 +49,7 @@ __all__ = [
 ]
 
 
-CLOSE: Final = 1e-9
-"""How far public numbers may disagree, in parts of the total: by rounding only."""
+CLOSE: Final = LIMITS.published_gap
 
 PublishedCounts = tuple[Workload | str | Sequence[str], object]
 

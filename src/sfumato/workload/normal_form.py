@@ -37,12 +37,12 @@ from sfumato.types import Array, Integers
 from sfumato.workload.predicates import And, Condition, In
 from sfumato.workload.primitive_rows import (
     ONE,
-    Axis,
     Box,
     Loose,
     Part,
     Reader,
     Symbol,
+    SymbolAxis,
     ends_of,
     interval_symbol,
     sha,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Normal",
-    "Piece",
+    "Placement",
     "normal_form",
 ]
 
@@ -86,10 +86,10 @@ class _TooMany(Exception):
     """The diagram has more steps than are taken."""
 
 
-class _Diagram:
+class _BoxDiagram:
     """The decision diagram of a union of boxes over the same attributes."""
 
-    def __init__(self, axes: Sequence[Axis], boxes: Sequence[Box]) -> None:
+    def __init__(self, axes: Sequence[SymbolAxis], boxes: Sequence[Box]) -> None:
         self._axes, self._boxes = axes, boxes
         self._nodes: dict[tuple[int, int], _Node] = {}
         self._steps = 0
@@ -178,7 +178,7 @@ def _holds(node: _Node, sets: Sequence[tuple[Symbol, ...]], weight: Fraction) ->
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Piece:
+class Placement:
     """Queries of an asked group and where they are: rows of a group of the normal form.
 
     None stands for all rows in their order; ``term`` is -1 where the queries are zero.
@@ -201,7 +201,7 @@ class Normal:
 
     key: str
     workload: Workload
-    pieces: tuple[tuple[Piece, ...], ...]
+    pieces: tuple[tuple[Placement, ...], ...]
 
     @property
     def is_in_order(self) -> bool:
@@ -229,19 +229,19 @@ class Normal:
         return out
 
 
-def _taken(piece: Piece, numbers: Callable[[int], Array]) -> Array:
+def _taken(piece: Placement, numbers: Callable[[int], Array]) -> Array:
     values = numbers(piece.term)
     return values if piece.at is None else values[piece.at]
 
 
-def _length(piece: Piece, terms: Sequence[Term]) -> int:
+def _length(piece: Placement, terms: Sequence[Term]) -> int:
     if piece.rows is not None:
         return len(piece.rows)
     return terms[piece.term].rows if piece.at is None else len(piece.at)
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class _ProductGroup:
     """A product of the normal form: its symbols, in order, along its attributes.
 
     Along ``restored`` attributes the sum over all cells is one of them.
@@ -286,7 +286,7 @@ def normal_form(workload: Workload) -> Normal:
     try:
         return form.normal()
     except _TooMany:
-        own = tuple((Piece(None, t, None),) for t in range(len(workload.terms)))
+        own = tuple((Placement(None, t, None),) for t in range(len(workload.terms)))
         return Normal(form.key(), replace(workload, ratios=()), own)
 
 
@@ -326,7 +326,7 @@ def _tables(workload: Workload) -> Normal | None:
         name = " x ".join(domain.names[i] for i in places) or "total"
         terms.append(term if term.name == name else replace(term, name=name))
     at = {numbers[places]: i for i, places in enumerate(order)}
-    pieces = tuple((Piece(None, at[t], None),) for t in range(len(workload.terms)))
+    pieces = tuple((Placement(None, at[t], None),) for t in range(len(workload.terms)))
     key_of_all = _key(domain, False, diagrams, [], [], [])
     return Normal(key_of_all, type(workload)(domain, tuple(terms)), pieces)
 
@@ -349,12 +349,12 @@ class _Form:
         self.written: dict[tuple[tuple[str, ...], Fraction], list[Box]] = {}
         for key, boxes in self.reader.boxes.items():
             try:
-                self.diagrams[key] = _Diagram([self.axes[name] for name in key[0]], boxes).root
+                self.diagrams[key] = _BoxDiagram([self.axes[name] for name in key[0]], boxes).root
             except _TooMany:
                 self.written[key] = boxes
         self.terms: list[Term] = []
         # Where rows are: products by their attributes, single conditions, rows of other kinds.
-        self.homes: dict[tuple[tuple[str, ...], Fraction], list[tuple[int, _Group]]] = {}
+        self.homes: dict[tuple[tuple[str, ...], Fraction], list[tuple[int, _ProductGroup]]] = {}
         self.single: dict[tuple[tuple[str, ...], tuple[Symbol, ...]], tuple[int, int]] = {}
         self.loose: dict[bytes, tuple[int, int]] = {}
         self._sets: dict[tuple[str, tuple[Symbol, ...]], QuerySet] = {}
@@ -394,9 +394,9 @@ class _Form:
 
     # Which boxes become groups
 
-    def _groups(self) -> tuple[list[_Group], list[_Group]]:
+    def _groups(self) -> tuple[list[_ProductGroup], list[_ProductGroup]]:
         """Boxes that are products of their own, and those whose rows are conditions."""
-        boxes: list[_Group] = []
+        boxes: list[_ProductGroup] = []
         for (names, factor), root in self.diagrams.items():
             boxes += [self._group(names, factor, sets, weight) for sets, weight in _paths(root)]
             if len(boxes) > LIMITS.boxes:
@@ -423,33 +423,33 @@ class _Form:
         sets: tuple[tuple[Symbol, ...], ...],
         weight: Fraction,
         restored: frozenset[str] = frozenset(),
-    ) -> _Group:
+    ) -> _ProductGroup:
         lengths = []
         for name, symbols in zip(names, sets, strict=True):
             opaque = self.axes[name].opaque
             if len(symbols) > 1 and any(s in opaque for s in symbols):
                 raise _TooMany
             lengths.append(opaque[symbols[0]].rows if symbols[0] in opaque else len(symbols))
-        return _Group(names, factor, sets, weight, tuple(lengths), restored)
+        return _ProductGroup(names, factor, sets, weight, tuple(lengths), restored)
 
     def _box_key(self, box: Box) -> bytes:
         pairs = zip(box.names, box.symbols, strict=True)
         sets = [self.axes[n].set_hash(self.axes[n].ordered(s)) for n, s in pairs]
         return sha(*sets, str(box.weight).encode())
 
-    def _order(self, box: _Group) -> tuple[object, ...]:
+    def _order(self, box: _ProductGroup) -> tuple[object, ...]:
         places = tuple(self.domain.index(n) for n in box.names)
         firsts = tuple(s[0] for s in box.symbols)
         sets = tuple(self.axes[n].set_hash(s) for n, s in zip(box.names, box.symbols, strict=True))
         return len(places), places, -box.weight, box.factor, firsts, sets
 
-    def _restored(self, boxes: list[_Group]) -> list[_Group]:
+    def _restored(self, boxes: list[_ProductGroup]) -> list[_ProductGroup]:
         """The boxes; running totals get back the last of them, ranges the widest, if asked too.
 
         Symbols leave the sum over a whole attribute out, which is one query of both.
         """
-        made: list[_Group] = []
-        out: list[_Group] = []
+        made: list[_ProductGroup] = []
+        out: list[_ProductGroup] = []
         for box in reversed(boxes):
             if any(self._covers(large, box) for large in made):
                 continue
@@ -479,7 +479,7 @@ class _Form:
         pairs = ((i, j) for i in range(size) for j in range(i + 1, size + 1))
         return symbols == tuple(interval_symbol(i, j) for i, j in pairs if (i, j) != (0, size))
 
-    def _has_sums(self, box: _Group, chosen: Sequence[str]) -> bool:
+    def _has_sums(self, box: _ProductGroup, chosen: Sequence[str]) -> bool:
         """Whether the same queries summed over any of the chosen attributes are asked, too."""
         for flags in product((False, True), repeat=len(chosen)):
             out = {n for n, is_out in zip(chosen, flags, strict=True) if is_out}
@@ -489,7 +489,7 @@ class _Form:
                 return False
         return True
 
-    def _covers(self, large: _Group, small: _Group) -> bool:
+    def _covers(self, large: _ProductGroup, small: _ProductGroup) -> bool:
         """Whether every row of a box is a row of a product that got rows back."""
         if large.factor != small.factor or large.weight != small.weight:
             return False
@@ -500,10 +500,10 @@ class _Form:
         return all(large.places[n].keys() >= set(s) for n, s in pairs)
 
     @staticmethod
-    def _is_counting(box: _Group) -> bool:
+    def _is_counting(box: _ProductGroup) -> bool:
         return box.factor == 1 and all(s[:1] in (b"i", b"s") for own in box.symbols for s in own)
 
-    def _is_regular(self, box: _Group) -> bool:
+    def _is_regular(self, box: _ProductGroup) -> bool:
         pairs = zip(box.names, box.symbols, strict=True)
         return not any(self._set(n, s).label_kind == "rows" for n, s in pairs)
 
@@ -561,7 +561,7 @@ class _Form:
             return Groups(axis.size, "cells", labels, tuple(group_of.tolist()))
         return None
 
-    def _add_product(self, group: _Group) -> None:
+    def _add_product(self, group: _ProductGroup) -> None:
         factors = {n: self._set(n, s) for n, s in zip(group.names, group.symbols, strict=True)}
         if group.factor != 1:
             sets = dict(zip(group.names, group.symbols, strict=True))
@@ -589,7 +589,7 @@ class _Form:
             self.homes.setdefault((own, group.factor), []).append((len(self.terms), group))
         self.terms.append(term)
 
-    def _add_conditions(self, boxes: Sequence[_Group]) -> None:
+    def _add_conditions(self, boxes: Sequence[_ProductGroup]) -> None:
         """Add terms that count irregular sets of cells and loose conditions: few groups, sorted."""
         rows: list[tuple[tuple[str, ...], Fraction, Condition, object]] = []
         for box in boxes:
@@ -637,10 +637,10 @@ class _Form:
 
     # Where the asked queries are
 
-    def _pieces(self, t: int) -> tuple[Piece, ...]:
+    def _pieces(self, t: int) -> tuple[Placement, ...]:
         term = self.workload.terms[t]
         product_term = term.as_product()
-        pieces: list[Piece] = []
+        pieces: list[Placement] = []
         rows: dict[int, tuple[list[int], list[int]]] = {}
         for what, where in self.reader.read[t]:
             if product_term is not None and isinstance(where, tuple):  # parts of the factors
@@ -653,25 +653,25 @@ class _Form:
             else:
                 home = self.loose[what]  # type: ignore[index]
                 if home[1] < 0:
-                    return (Piece(None, home[0], None),)
+                    return (Placement(None, home[0], None),)
             own, there = rows.setdefault(home[0], ([], []))
             own.append(where)  # type: ignore[arg-type]
             there.append(home[1])
         for home_term, (own, there) in rows.items():
-            pieces.append(Piece(np.array(own), home_term, np.array(there)))
+            pieces.append(Placement(np.array(own), home_term, np.array(there)))
         if len(pieces) > 1 and pieces[0].term >= 0 and len({piece.term for piece in pieces}) == 1:
             pieces = [self._joined(term, pieces)]
         return tuple(self._simple(term, piece) for piece in pieces)
 
-    def _joined(self, term: Term, pieces: Sequence[Piece]) -> Piece:
+    def _joined(self, term: Term, pieces: Sequence[Placement]) -> Placement:
         """One piece for all pieces of an asked group that are in the same group."""
         places = np.empty(term.rows, dtype=np.int64)
         for piece in pieces:
             rows = slice(None) if piece.rows is None else piece.rows
             places[rows] = np.arange(self.terms[piece.term].rows) if piece.at is None else piece.at
-        return Piece(None, pieces[0].term, places)
+        return Placement(None, pieces[0].term, places)
 
-    def _simple(self, term: Term, piece: Piece) -> Piece:
+    def _simple(self, term: Term, piece: Placement) -> Placement:
         """The same piece, with None for all rows in their order."""
         if piece.term < 0:
             return piece
@@ -680,16 +680,16 @@ class _Form:
             rows = None
         if at is not None and _is_range(at, self.terms[piece.term].rows):
             at = None
-        return Piece(rows, piece.term, at)
+        return Placement(rows, piece.term, at)
 
-    def _placed(self, term: Product, box: Box | None, chosen: tuple[Part, ...]) -> list[Piece]:
+    def _placed(self, term: Product, box: Box | None, chosen: tuple[Part, ...]) -> list[Placement]:
         """The rows of a box of an asked product, in one group or in several."""
         is_all = all(part.rows is None for part in chosen)
         homes = [] if box is None else self.homes.get((box.names, box.factor), [])
         if box is not None and is_all:
             for home, group in homes:
                 if (box.names, box.symbols) == (group.names, group.symbols):
-                    return [Piece(None, home, None)]
+                    return [Placement(None, home, None)]
         if term.rows > LIMITS.queries_placed:
             raise _TooMany
         along = [
@@ -700,10 +700,10 @@ class _Form:
             for home, group in homes:
                 at = self._inside(group, term, chosen, along)
                 if at is not None:
-                    return [Piece(None if is_all else _rows_of(term, along), home, at)]
+                    return [Placement(None if is_all else _rows_of(term, along), home, at)]
         rows = _rows_of(term, along)
         if box is None:
-            return [Piece(rows, -1, None)]
+            return [Placement(rows, -1, None)]
         if len(rows) > LIMITS.queries_looked_up or any(
             symbols[0] in self.axes[name].opaque
             for name, symbols in zip(box.names, box.symbols, strict=True)
@@ -719,10 +719,10 @@ class _Form:
             own, there = places.setdefault(home, ([], []))
             own.append(row)
             there.append(at_row)
-        return [Piece(np.array(r), home, np.array(at)) for home, (r, at) in places.items()]
+        return [Placement(np.array(r), home, np.array(at)) for home, (r, at) in places.items()]
 
     def _inside(
-        self, group: _Group, term: Product, chosen: Sequence[Part], along: Sequence[Integers]
+        self, group: _ProductGroup, term: Product, chosen: Sequence[Part], along: Sequence[Integers]
     ) -> Integers | None:
         """The rows of a group that the rows of a box are, or None if some are not."""
         first = 0

@@ -35,12 +35,12 @@ from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "ONE",
-    "Axis",
     "Box",
     "Loose",
     "Part",
     "Reader",
     "Symbol",
+    "SymbolAxis",
     "Whole",
     "ends_of",
     "interval_symbol",
@@ -72,7 +72,7 @@ class Part:
         return self.symbols is None
 
 
-class Axis:
+class SymbolAxis:
     """The symbols of one attribute and the vectors behind them."""
 
     def __init__(self, size: int) -> None:
@@ -232,7 +232,7 @@ class Reader:
 
     def __init__(self, domain: Domain, terms: Sequence[Term]) -> None:
         self.domain, self.terms = domain, terms
-        self.axes = {a.name: Axis(a.size) for a in domain}
+        self.axes = {a.name: SymbolAxis(a.size) for a in domain}
         maximum = max((Fraction(t.weight) for t in terms), default=Fraction(1))
         self._weights = {w: Fraction(w) / maximum for w in {t.weight for t in terms}}
         self.boxes: dict[tuple[tuple[str, ...], Fraction], list[Box]] = {}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, log2
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -45,9 +45,9 @@ __all__ = [
     "Windows",
     "check_entries",
     "equal_rows",
+    "fewest_bits",
     "hashed",
     "integer_entries",
-    "least_bits",
     "numeric_array",
     "once",
     "repeated",
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 
-DENSE_LIMIT = 2**27  # numbers that may be held in one array (1 GiB of float64)
+DENSE_LIMIT: Final = LIMITS.array_entries
 EXACT = 2.0**52  # integers below it are floats, and so is the sum of two
 # Gram entries in floats err by less than this part of the greatest: sums of 2^14 products would do
 # so by 2^-38 at the worst, and transforms by FFT err by less than 2^-40.
@@ -105,7 +105,7 @@ def equal_rows(rows: Numbers) -> Integers:
     return np.unique(rows, axis=0, return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 
-def least_bits(entries: Integers, bits: int) -> tuple[Integers, int]:
+def fewest_bits(entries: Integers, bits: int) -> tuple[Integers, int]:
     """The same coefficients ``entries * 2^-bits`` in the fewest bits after the point."""
     while bits and not (entries & 1).any():
         entries, bits = entries >> 1, bits - 1
@@ -942,7 +942,7 @@ class Matrix(QuerySet):
 
     def canonical(self) -> list[Json]:
         """The coefficients, in the fewest bits."""
-        entries, bits = least_bits(self.entries, self.bits)
+        entries, bits = fewest_bits(self.entries, self.bits)
         return ["matrix", bits, list(entries.shape), hashed(entries)]
 
     def written(self) -> tuple[Json, bytes]:

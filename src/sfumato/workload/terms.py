@@ -38,8 +38,8 @@ from sfumato.workload.queries import (
     QuerySet,
     check_entries,
     equal_rows,
+    fewest_bits,
     hashed,
-    least_bits,
     repeated,
     widened,
 )
@@ -659,7 +659,7 @@ class Explicit(Term):
         m = self.entries.tocsr().copy()
         m.sum_duplicates()
         m.eliminate_zeros()
-        data, bits = least_bits(m.data, self.bits)
+        data, bits = fewest_bits(m.data, self.bits)
         parts: list[Json] = [hashed(part) for part in (m.indptr, m.indices, data)]
         return ["explicit", list(self.over), bits, *parts]
 

@@ -198,10 +198,10 @@ class Workload:
             WorkloadError: The counts have another shape, or are no numbers.
             TooLarge: There are too many cells.
         """
-        if self.domain.size > LIMITS.evaluated or self.queries > LIMITS.evaluated:
+        if self.domain.size > LIMITS.array_entries or self.queries > LIMITS.array_entries:
             raise TooLarge(
                 f"{self.queries:,} queries on {self.domain.size:,} cells cannot be evaluated at "
-                f"once; the limit is {LIMITS.evaluated:,} of each"
+                f"once; the limit is {LIMITS.array_entries:,} of each"
             )
         table = np.asarray(counts)
         if table.shape != self.domain.shape:

@@ -20,6 +20,10 @@ __all__ = [
 class WorkloadLimits:
     """Sizes that are refused, thresholds between ways of computing, steps of searches."""
 
+    # all rooms
+    array_entries: int = 2**27
+    """Numbers that may be held in one array, a gigabyte of floats (`queries.DENSE_LIMIT`)."""
+
     # queries
     gram_cells: int = 2048
     """Cells of an attribute whose Gram matrix is written out to compare its columns: 32 MB."""
@@ -55,8 +59,6 @@ class WorkloadLimits:
     """Groups of queries in one workload; 100 attributes have 161,700 triples."""
 
     # workload
-    evaluated: int = 2**27
-    """Cells, and answers, that `Workload.evaluate` holds at once: a gigabyte of each."""
     weight: float = 1e50
     """The maximum weight: squares of weights times squares of anything stay within floats."""
 
@@ -65,6 +67,8 @@ class WorkloadLimits:
     """Tables ``[[workload]]`` of one file."""
 
     # constraints
+    published_gap: float = 1e-9
+    """How far public numbers may disagree, in parts of the total: by rounding only."""
     linked_classes: int = 2**24
     """Combinations of classes that conditions which share attributes are looked up in: 16 MB."""
 

@@ -36,8 +36,8 @@ from sfumato.workload.queries import (
     integer_entries,
     value_entries,
 )
-from sfumato.workload.sql.conditions import Names, SqlColumn, condition, conjunction, constant
 from sfumato.workload.sql.parse import as_written, only, refuse, without_brackets
+from sfumato.workload.sql.where import Names, SqlColumn, condition, conjunction, constant
 from sfumato.workload.terms import Explicit, Predicates, Product, StructuredLabel, Term
 from sfumato.workload.workload_limits import LIMITS
 

@@ -22,8 +22,8 @@ from sfumato.domain.values import base_of, joined
 from sfumato.errors import SqlError
 from sfumato.workload.predicates import Everything
 from sfumato.workload.sql.aggregates import Aggregate, GroupColumn, aggregate, linear_term
-from sfumato.workload.sql.conditions import Names, SqlColumn, condition
 from sfumato.workload.sql.parse import as_written, only, parsed_select, refuse, without_brackets
+from sfumato.workload.sql.where import Names, SqlColumn, condition
 from sfumato.workload.terms import StructuredLabel, Term
 from sfumato.workload.workload import Ratio, Workload
 from sfumato.workload.workload_limits import LIMITS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a SQL condition to a condition over cells, with SQL's three truth values.
+"""From SQL's WHERE to a condition over cells, with SQL's three truth values.
 
 A comparison with a missing value is neither true nor false, so NOT of it does not hold either.
 ``condition(node, names, truth)`` returns the cells where the node is true, or where it is false;
