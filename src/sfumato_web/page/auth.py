@@ -9,6 +9,9 @@ page has a cookie instead, so it is guarded against requests that other sites st
 * a websocket speaks for the pages of its own login only, whatever ids it names;
 * all of it is under ``/page``; nothing there answers to a token, nothing elsewhere to the cookie.
 
+``Logins`` are held in memory, by the hash of their cookie; ``login_page`` is the form that needs no
+script; ``PageMiddleware`` applies all of this to every request and websocket of a browser.
+
 What leaves has a content security policy that lets the browser speak to this server only. NiceGUI
 writes scripts into the page, which get a nonce, and compiles its templates in the browser, which
 needs 'unsafe-eval' (so does Vega) and inline styles.
@@ -51,9 +54,6 @@ __all__ = [
     "PageMiddleware",
     "login_page",
 ]
-
-
-# The login: a plain form that needs no script.
 
 
 def login_page(after: str, is_wrong: bool = False) -> str:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frame of every page: who is there, where they are, and how things are shown.
 
-Read ``__init__.py`` for how a page is written with it.
+``page`` makes a function of a ``Visitor`` a page; cards, tables, facts, paragraphs, refusals and
+Altair charts are shown by the functions below. Read ``__init__.py`` for how a page is written.
 """
 
 from __future__ import annotations
@@ -312,15 +313,14 @@ def labelled(element: E, label: str, role: str = "region") -> E:
     return element
 
 
-# A chart on the page: the Altair charts of reports and notebooks, drawn in the browser by Vega.
-
-
 LIBRARY = f"{PREFIX}/assets/vega.js"
 Spec = dict[str, Any]
 
 
 class Chart(ui.element, component="assets/sfumato_chart.js"):
-    """A chart that can be shown anew; ``label`` is what a screen reader says of it.
+    """An Altair chart, drawn in the browser by Vega, that can be shown anew.
+
+    ``label`` is what a screen reader says of it.
 
     Charts made with ``width="container"`` are as wide as their place.
     """

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A slider over a list of values."""
+"""Sliders over a list of values, which keyboards and screen readers know as the browser's own.
+
+``Slider`` can be moved from here and calls its listeners, as the pages of Learn need it; ``slider``
+writes its value in the browser and only tells where it is, as the budget of a plan needs it.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """The HTTP server: thin, it calls the same functions as the command line and Python do.
 
 config.py       what is served, to whom            server_limits.py how much one request may ask for
-tokens.py       who is asking                       middleware.py    every request passes it
+tokens.py       who is asking                      middleware.py    every request passes it
 routes.py       the table of contents              responses.py     what was answered, and when
 state.py        all that a running server holds    dataset.py       a table behind its ledger
 scheduler.py    who works next, and the plans      batcher.py       questions, many in one commit

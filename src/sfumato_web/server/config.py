@@ -6,8 +6,11 @@
     [datasets.NAME]      a spec, or source, domain, ledger and budget; and a session
     [analysts.NAME]      token (its hash), role, datasets, allowance
 
-Reading it touches no data. Every fault is a ``SchemaError`` with the file and the line. The keys
-are described in docs/server.md.
+``read_config`` returns a ``Config`` and touches no data; every fault is a ``SchemaError`` with the
+file and the line. The keys are described in docs/server.md. ``open_ledger`` opens the ledger of a
+dataset when the server starts, and brings its total and its allowances to what the configuration
+says, or refuses. ``faults`` opens all that the server would open, and returns in words all that
+would stop or surprise it; it writes nothing.
 """
 
 from __future__ import annotations
@@ -431,12 +434,7 @@ def _share_data(one: DatasetConfig, other: DatasetConfig) -> bool:
     return shares_data(*(data_identity(source) for source in sources))
 
 
-# Whether a configuration can be served: what it names is opened, and obeyed or refused.
-#
-# `faults` opens the address, the state, and of every dataset its ledger, its table, the columns
-# and the session, and returns in words all that would stop or surprise the server; it writes
-# nothing. `open_ledger` opens the ledger of a dataset when the server starts, and brings its total
-# and its allowances to what the configuration says, or refuses.
+# Whether a configuration can be served: what it names is opened, and obeyed or refused
 
 
 def open_ledger(dataset: DatasetConfig, config: Config) -> Ledger:

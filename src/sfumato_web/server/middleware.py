@@ -4,7 +4,8 @@
 In this order, before the body is read: the token, too many at once, the rate, the declared size.
 Then the body, up to its limit in bytes, seconds and nesting. On the way out: the time grid for
 whatever touched data, the same security headers for all, and a refusal without details for any
-exception that nobody expected.
+exception that nobody expected. ``connection_class`` is the protocol of connections, which bounds
+the head of a request before there is one.
 """
 
 from __future__ import annotations
@@ -263,7 +264,7 @@ def _log(error: Exception) -> None:
         LOG.error("%s: %s", type(error).__name__, error)
 
 
-# Connections before there is a request: the head of one is bounded in bytes and in time.
+# Connections before there is a request.
 #
 # Nobody has shown a token yet, so whatever is held or done here is done for anybody. A head that
 # is larger than ``header_bytes`` gets 431; one that is not whole after ``header_seconds`` (since

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What requests and answers look like, for validation and for the OpenAPI document."""
+"""What requests and answers look like, for validation and for the OpenAPI document.
+
+The names of the classes and of their fields stand in that document. The functions at the end make
+public numbers into the JSON that is sent.
+"""
 
 from __future__ import annotations
 
@@ -245,7 +249,7 @@ class LedgerShown(BaseModel):
     next: Annotated[int | None, Field(description="send as ?after= to read on")]
 
 
-# Documents as they are sent: public numbers as JSON.
+# Documents as they are sent
 
 
 def canonical(document: object) -> bytes:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was answered, by key: the bytes that were sent, and which request an idempotency key meant.
+"""What was answered, and when answers leave: stored responses, a cache, and the grid of times.
 
+``ResponseStore`` holds by key the bytes that were sent, and which request an idempotency key meant.
 The ledger holds what was paid for and drawn; the store holds the answer as it went out, so that it
 goes out again as the same bytes, on any machine and without another look at the table. All of it
 is public. A store that is lost loses no budget: answers are made again from the ledger.
+``NewestCache`` keeps the newest few things of a kind in memory. ``Grid`` says when an answer may
+leave, so that its time tells nothing.
 """
 
 from __future__ import annotations
@@ -197,13 +200,11 @@ def _make_private(path: Path) -> None:
             each.chmod(0o600)
 
 
-# The newest few things of a kind, by key.
-
 T = TypeVar("T")
 
 
 class NewestCache(Generic[T]):
-    """At most ``most`` things; the one that was not used for longest goes first.
+    """The newest things of a kind by key, at most ``most``: the longest unused goes first.
 
     >>> cache = NewestCache[int](2)
     >>> cache.put("a", 1), cache.put("b", 2), cache.get("a"), cache.put("c", 3), cache.get("b")
@@ -231,16 +232,15 @@ class NewestCache(Generic[T]):
         return thing
 
 
-# When answers leave: on a grid of times since the request came.
-#
-# How long an answer takes may depend on the noise and on the counts by microseconds; the clock of
-# an analyst shows steps of the grid only (Jin et al. 2022, "Are we there yet? Timing and
-# floating-point attacks on differential privacy systems").
-
-
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Steps of ``step`` seconds; clock and sleep are passed in for tests."""
+    """The times at which answers leave: whole steps of ``step`` seconds after the request came.
+
+    How long an answer takes may depend on the noise and on the counts by microseconds; the clock of
+    an analyst shows steps of the grid only (Jin et al. 2022, "Are we there yet? Timing and
+    floating-point attacks on differential privacy systems"). Clock and sleep are passed in for
+    tests.
+    """
 
     step: float
     clock: Callable[[], float] = monotonic

@@ -213,9 +213,9 @@ def _stored(body: bytes) -> Response:
 async def ask(request: Request) -> Response:
     """Answer a question: stored, free if the session's estimate is right, else paid for."""
     dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
-    asked = await _body(request, AskAsked.model_validate_json)
+    question = await _body(request, AskAsked.model_validate_json)
     request.scope[ON_GRID] = True
-    return _stored(await _while_there(request, dataset.batcher.ask(asked.sql, who, key)))
+    return _stored(await _while_there(request, dataset.batcher.ask(question.sql, who, key)))
 
 
 @routes.get(
@@ -306,10 +306,10 @@ async def plan(request: Request) -> Response:
     """Forecast the errors and the cost of a release; touches no data and costs nothing."""
     dataset, who = await _dataset(request, _name(request)), await _who(request)
     server = await _server(request)
-    asked = await _body(request, PlanAsked.model_validate_json)
+    body = await _body(request, PlanAsked.model_validate_json)
     request.scope[ON_GRID] = True
-    lane = dataset.planning_lane(asked)
-    forecast = server.work(who, dataset.forecast, asked, who, lane=lane)
+    lane = dataset.planning_lane(body)
+    forecast = server.work(who, dataset.forecast, body, who, lane=lane)
     return _json(await _while_there(request, forecast))
 
 
@@ -318,13 +318,13 @@ async def plan(request: Request) -> Response:
 )
 async def estimate(
     request: Request,
-    asked: Annotated[AskAsked, Body()],
+    question: Annotated[AskAsked, Body()],
     dataset: Dataset,
     who: Who,
     server: Server,
 ) -> Response:
     """What a question would cost and how good its answer would be; spends nothing."""
-    forecast = server.work(who, dataset.batcher.forecast, asked.sql)
+    forecast = server.work(who, dataset.batcher.forecast, question.sql)
     return _json(await _while_there(request, forecast))
 
 
@@ -347,9 +347,9 @@ async def ledger(
     dependencies=WAITS,
     responses=_answers(dict[str, bool], 403, 404, 503),
 )
-async def freeze(asked: Annotated[FreezeAsked, Body()], dataset: Dataset, who: Curator) -> Response:
+async def freeze(body: Annotated[FreezeAsked, Body()], dataset: Dataset, who: Curator) -> Response:
     """Stop all new answers; stored ones stay readable."""
-    return _json(await dataset.freeze(who, True, asked.reason))
+    return _json(await dataset.freeze(who, True, body.reason))
 
 
 @routes.post(
@@ -358,10 +358,10 @@ async def freeze(asked: Annotated[FreezeAsked, Body()], dataset: Dataset, who: C
     responses=_answers(dict[str, bool], 403, 404, 503),
 )
 async def unfreeze(
-    asked: Annotated[FreezeAsked, Body()], dataset: Dataset, who: Curator
+    body: Annotated[FreezeAsked, Body()], dataset: Dataset, who: Curator
 ) -> Response:
     """Let new answers be asked again."""
-    return _json(await dataset.freeze(who, False, asked.reason))
+    return _json(await dataset.freeze(who, False, body.reason))
 
 
 @routes.get("/metrics", response_class=Response, responses=_answers(None, 403))

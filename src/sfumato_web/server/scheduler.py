@@ -7,6 +7,8 @@ one lane (the releases of one table) run one at a time and hold no thread while 
 
 A job that nobody waits for any more leaves the line at once. One that is at work ends at its next
 ``stop_if_abandoned``, which planning calls at each step and nothing calls after a debit.
+
+``workload_of`` and ``plan_of`` are such jobs: the queries and the plan of a request, on any domain.
 """
 
 from __future__ import annotations
@@ -227,7 +229,7 @@ def plan_of(
     unit: PrivacyUnit | None,
     limits: LimitsTable,
     progress: Progress | None = None,
-    known: Callable[[Strategies], Strategies] | None = None,
+    built: Callable[[Strategies], Strategies] | None = None,
     *,
     may_drop_records: bool = False,
     noise: Noise | None = None,
@@ -235,7 +237,7 @@ def plan_of(
     """The best plan within a number of steps, whatever else the machine does; costs nothing.
 
     ``limits.planning_seconds`` are those of one undisturbed core, counted in multiplications: a
-    clock would give one request two plans, and two keys. ``known`` gives back the strategies that
+    clock would give one request two plans, and two keys. ``built`` gives back the strategies that
     were built for this workload at another budget.
     """
     from sfumato.run.linear import plan
@@ -251,6 +253,6 @@ def plan_of(
         may_drop_records=may_drop_records,
         steps=limits.planning_seconds * STEPS_PER_SECOND,
         progress=progress,
-        known=known,
+        known=built,
         noise=noise,
     )

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that a running server holds: its datasets, who may see them, and its workers."""
+"""Everything that a running server holds: its datasets, who may see them, and its workers.
+
+Routes and pages get the one ``ServerState``, find a dataset in it by who asks, and run what takes
+time through it.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +102,8 @@ class ServerState:
     async def ready(self) -> dict[str, str]:
         """Which kinds of parts can be opened: ``ok``, or how many of them cannot.
 
-        Which of them it is, and why, is told to the log: anybody may ask whether a server is ready.
-        One look at a time, whoever asks.
+        Which of them it is, and why, is written to the log, as anybody may ask whether a server is
+        ready. One look at a time, whoever asks.
         """
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._look())
