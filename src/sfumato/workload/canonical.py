@@ -18,7 +18,7 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.types import Mask
-from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
+from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or, coarsest
 from sfumato.workload.queries import Json, hashed
 from sfumato.workload.workload_limits import LIMITS
 
@@ -45,23 +45,13 @@ def condition_form(condition: Condition, domain: Domain) -> Json:
     classes = Classes.of([condition], domain, domain.in_order(condition.attributes))
     if classes.cells > LIMITS.truth_cells:
         return written_condition(condition)
-    truth = classes.truth(condition)
-    axes: list[Json] = []
-    for axis, (name, class_of) in enumerate(zip(classes.names, classes.class_of, strict=True)):
-        slices = np.moveaxis(truth, axis, 0)
-        _, first, merged = np.unique(
-            slices.reshape(len(slices), -1), axis=0, return_index=True, return_inverse=True
-        )
-        # Classes are numbered by their first cell, and so are the merged ones.
-        rank = np.argsort(np.argsort(first))[merged.reshape(-1)]
-        truth = np.moveaxis(slices[np.sort(first)], 0, axis)
-        if len(first) > 1:
-            axes.append([name, hashed(rank[class_of])])
-    return ["cells", axes, _bits(truth)]
+    names, class_of, truth = coarsest(classes.names, classes.class_of, classes.truth(condition))
+    axes: list[Json] = [[name, hashed(of)] for name, of in zip(names, class_of, strict=True)]
+    return ["cells", axes, _bits(truth.astype(np.bool_))]
 
 
 def _bits(truth: Mask) -> str:
-    """The truth values in row-major order; axes along which nothing varies have length 1."""
+    """The truth values in row-major order, and how many they are."""
     return np.packbits(truth.reshape(-1)).tobytes().hex() + f"/{truth.size}"
 
 

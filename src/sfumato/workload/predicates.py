@@ -42,6 +42,7 @@ __all__ = [
     "Or",
     "attribute",
     "check_conditions",
+    "coarsest",
     "indicator",
     "joint_classes",
     "leaves",
@@ -445,6 +446,34 @@ class Classes:
     def expand(self, table: Numbers) -> Numbers:
         """The adjoint of ``merge``: every cell gets the value of its class."""
         return table[np.ix_(*self.class_of)] if self.names else table
+
+
+def coarsest(
+    names: Sequence[str], class_of: Sequence[Integers], table: Integers | Mask
+) -> tuple[list[str], list[Integers], Integers]:
+    """Names, classes and table of a query over its coarsest classes of cells.
+
+    Equal slices are one class, numbered by its first cell; an axis of one class is left out.
+    """
+    axis_names, axis_classes, axis = [], [], 0
+    for name, classes in zip(names, class_of, strict=True):
+        slices = np.moveaxis(table, axis, 0)
+        _, first, merged = np.unique(
+            slices.reshape(len(slices), -1), axis=0, return_index=True, return_inverse=True
+        )
+        fine = merged.reshape(-1).astype(np.int64)[classes]
+        old, where = np.unique(fine, return_index=True)
+        order = old[np.argsort(where)]
+        rank = np.empty(int(old.max()) + 1, dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        table = np.moveaxis(slices[first[order]], 0, axis)
+        if len(order) > 1:
+            axis_names.append(name)
+            axis_classes.append(rank[fine])
+            axis += 1
+        else:
+            table = np.take(table, 0, axis=axis)
+    return axis_names, axis_classes, np.array(table, dtype=np.int64, order="C")
 
 
 def joint_classes(keys: Sequence[Integers]) -> Integers:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from sfumato.domain.domain import Domain
 from sfumato.types import Integers, Mask
 from sfumato.workload.canonical import Json, written_condition, written_term
-from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
+from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or, coarsest
 from sfumato.workload.queries import QuerySet
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload_limits import LIMITS
@@ -342,7 +342,7 @@ class Reader:
         if not table.any():
             out.append((None, row))
             return
-        names, class_of, table = _coarsest(names, class_of, table)
+        names, class_of, table = coarsest(names, class_of, table)
         vectors = _vectors(table)
         if vectors is not None:
             parts = [
@@ -395,34 +395,6 @@ def _conjunction(condition: Condition, domain: Domain) -> dict[str, Mask] | None
         mask = ~mask if negated else mask
         cells[inner.attribute] = cells.get(inner.attribute, True) & mask
     return cells
-
-
-def _coarsest(
-    names: Sequence[str], class_of: Sequence[Integers], table: Integers
-) -> tuple[list[str], list[Integers], Integers]:
-    """Names, classes and table of a row over its coarsest classes of cells.
-
-    Equal slices are one class, numbered by its first cell; an axis of one class is left out.
-    """
-    axis_names, axis_classes, axis = [], [], 0
-    for name, classes in zip(names, class_of, strict=True):
-        slices = np.moveaxis(table, axis, 0)
-        _, first, merged = np.unique(
-            slices.reshape(len(slices), -1), axis=0, return_index=True, return_inverse=True
-        )
-        fine = merged.reshape(-1).astype(np.int64)[classes]
-        old, where = np.unique(fine, return_index=True)
-        order = old[np.argsort(where)]
-        rank = np.empty(int(old.max()) + 1, dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        table = np.moveaxis(slices[first[order]], 0, axis)
-        if len(order) > 1:
-            axis_names.append(name)
-            axis_classes.append(rank[fine])
-            axis += 1
-        else:
-            table = np.take(table, 0, axis=axis)
-    return axis_names, axis_classes, np.array(table, dtype=np.int64, order="C")
 
 
 def _vectors(table: Integers) -> tuple[Fraction, list[Integers]] | None:

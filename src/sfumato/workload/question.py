@@ -25,7 +25,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Integers, Numbers
-from sfumato.workload.predicates import Classes, Condition
+from sfumato.workload.predicates import Classes, Condition, coarsest
 from sfumato.workload.queries import hashed
 from sfumato.workload.scans import RECORD_BITS, WORD_BITS
 from sfumato.workload.terms import Explicit, Product, Term
@@ -215,20 +215,9 @@ def _merged(
     table: Integers,
     bits: int,
 ) -> Question:
-    """The question over its coarsest classes: equal slices are one, an axis of one is left out."""
-    axes = []
-    axis = 0
-    for name, classes in zip(names, class_of, strict=True):
-        slices = np.moveaxis(table, axis, 0)
-        merged, first = _equal(slices.reshape(len(slices), -1))
-        fine, order = _by_first(merged[classes])
-        table = np.moveaxis(slices[first[order]], 0, axis)
-        if len(first) > 1:
-            axes.append((name, fine))
-            axis += 1
-        else:
-            table = np.take(table, 0, axis=axis)
-    return _question(term, row, axes, table, bits)
+    """The question over its coarsest classes."""
+    names, class_of, table = coarsest(names, class_of, table)
+    return _question(term, row, list(zip(names, class_of, strict=True)), table, bits)
 
 
 def _question(
@@ -255,21 +244,6 @@ def _classes(vector: Integers) -> tuple[Integers, Integers]:
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     return rank[places.reshape(-1)], values[order]
-
-
-def _equal(rows: Integers) -> tuple[Integers, Integers]:
-    """For each row the number of its class, and the first row of each class."""
-    _, first, places = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    return places.reshape(-1).astype(np.int64), first
-
-
-def _by_first(classes: Integers) -> tuple[Integers, Integers]:
-    """Classes numbered by their first cell, and the old numbers in the new order."""
-    old, first = np.unique(classes, return_index=True)
-    order = old[np.argsort(first)]
-    rank = np.empty(int(old.max()) + 1, dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[classes], order
 
 
 def _name(term: Term, row: int) -> str:
