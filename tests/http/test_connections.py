@@ -113,7 +113,7 @@ def test_the_second_head_of_a_connection_has_to_come_to_its_end_as_well(tmp_path
         assert connection.recv(1) == b""
 
 
-class _Gate:
+class _HeldPlan:
     """Holds planning until it is opened, and counts what passes."""
 
     def __init__(self) -> None:
@@ -134,20 +134,20 @@ class _Gate:
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Gate]:
-    found = _Gate()
+def held_plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[_HeldPlan]:
+    found = _HeldPlan()
     monkeypatch.setattr(dataset_module, "plan_of", found.plan)
     yield found
     found.opened.set()
 
 
 def test_a_closed_connection_leaves_the_line_and_what_it_asked_for_ends(
-    tmp_path: Path, gate: _Gate
+    tmp_path: Path, held_plan: _HeldPlan
 ) -> None:
     with _served(tmp_path, ONE_WORKER) as found:
         plan = "/datasets/people/plan"
         first = found.send("POST", plan, ADA, asked(0.1))
-        assert gate.begun.acquire(timeout=60)
+        assert held_plan.begun.acquire(timeout=60)
         others = [found.send("POST", plan, ADA, asked(0.2 + i / 10)) for i in range(5)]
         _until(lambda: found.server._workers.waiting == 5)
         for connection in others:
@@ -156,10 +156,10 @@ def test_a_closed_connection_leaves_the_line_and_what_it_asked_for_ends(
         first.close()
         last = found.send("POST", "/datasets/others/plan", BOB, asked(0.1))
         _until(lambda: found.server._workers.waiting == 1)
-        gate.opened.set()
+        held_plan.opened.set()
         assert _status(last) == 200
         # The first came to its next step and ended there; the five were never begun.
-        assert gate.passed == ["planned"]
+        assert held_plan.passed == ["planned"]
 
 
 def test_a_release_that_was_debited_is_finished_though_nobody_waits(

@@ -25,7 +25,9 @@ SESSION = CONFIG.replace(
     "[datasets.others]",
     "[datasets.people.session]\nepsilon = 1\nquestions = 50\n\n[datasets.others]",
 )
-PATIENCE = 20  # seconds after which a gate opens by itself, so that old faults fail and do not hang
+PATIENCE = (
+    20  # seconds after which a held call goes on by itself, so that old faults fail and do not hang
+)
 
 
 class _Held:

@@ -94,9 +94,9 @@ def _choice(
 
         return run
 
-    doors = {"gumbel": "exponential_mechanism", "exponential": "permute_and_flip"}
+    functions = {"gumbel": "exponential_mechanism", "exponential": "permute_and_flip"}
     covers = {f"choice:{noise}", f"{SELECT}.report_noisy_max"}
-    covers |= {f"{SELECT}.{doors[noise]}"} if noise in doors else set()
+    covers |= {f"{SELECT}.{functions[noise]}"} if noise in functions else set()
     shown = name if is_any else f"{name}, monotone"
     random = _random_scores if is_any else None
     return Subject(

@@ -26,7 +26,7 @@ from sfumato.vault.tables import open_table
 from sfumato.workload.build import marginals
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject
-from sfumato_audit.subjects.measured import DOORS, VAULT, Measuring
+from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, VAULT, Measuring
 
 __all__ = [
     "CsvFile",
@@ -42,7 +42,7 @@ CsvFile = bytes
 DOMAIN = Domain([Category("sex", ("F", "M"), outside="other", nulls="missing")])
 HEADER = ("sex", "comment")
 OTHERS = (("F", "fine"), ("M", 'said "no", twice'), ("F", ""))
-COVERED = DOORS | {f"{VAULT}.csv.blocks"}
+COVERED = COUNTING_AND_MEASURING | {f"{VAULT}.csv.blocks"}
 
 
 def csv_subjects() -> tuple[Subject[CsvFile], ...]:

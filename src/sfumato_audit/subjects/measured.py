@@ -37,7 +37,7 @@ __all__ = [
 
 
 VAULT = "sfumato.vault"
-DOORS = frozenset(
+COUNTING_AND_MEASURING = frozenset(
     f"{VAULT}.{name}"
     for name in (
         "tables.open_table",
@@ -141,7 +141,7 @@ def measured_subject(
         Claim.of(cost),
         listed_pairs(domain.shape, neighbours),
         run.sampler,
-        covers | DOORS | {f"{VAULT}.noise.{law}"},
+        covers | COUNTING_AND_MEASURING | {f"{VAULT}.noise.{law}"},
         pairs_at_random(domain.shape, neighbours),
         run.hint,
         slowness,

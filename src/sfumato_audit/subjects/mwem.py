@@ -43,12 +43,12 @@ QUERIES = 3
 ROUNDS = 2
 NEIGHBOURS: Neighbours = "add-remove"
 SLOW = 300
-DOORS = (
+FUNCTIONS = (
     "run.rounds.mwem_rounds",
     "vault.select.ExactAnswers.choose",
     "vault.select.ExactAnswers.measure",
 )
-COVERED = frozenset({"method:mwem", *(f"sfumato.{door}" for door in DOORS)})
+COVERED = frozenset({"method:mwem", *(f"sfumato.{function}" for function in FUNCTIONS)})
 # One more record in the first cell: the first answer is above an even table's and goes further up,
 # the second is below it and comes nearer, so that choices tell as well.
 FIRST, SECOND, THIRD = 8, 4, 8

@@ -42,7 +42,7 @@ FIRST = Budget(epsilon="0.3", delta="0.3")  # the first Gaussian answer, which f
 UNLUCKY = 1.0  # the loss above which pure noise tells more than Gaussian noise
 STEPS = 16  # grid steps of one count
 SLOW_WATCH = 48
-SLOW_DESK = 240
+SLOW_RELEASE = 240
 VAULT = "sfumato.vault"
 DAYS: tuple[Pair[Counts], ...] = (
     Pair("low counts, one record more on the first day", (0,) * 6, (1, *(0,) * 5)),
@@ -129,9 +129,9 @@ def _watch(name: str, budget: Budget, *, is_killed: bool = False) -> Subject[Cou
             [_watched(plan, parts, half, source, is_killed) for _ in range(runs)]
         )
 
-    doors = ["Discoverer", "Discoverer.test_many", "Discoverer.numbers"]
-    doors.append("Discoverer.after_loss" if is_killed else "Discoverer.restored")
-    covers = frozenset(f"{VAULT}.sparse.{door}" for door in doors)
+    methods = ["Discoverer", "Discoverer.test_many", "Discoverer.numbers"]
+    methods.append("Discoverer.after_loss" if is_killed else "Discoverer.restored")
+    covers = frozenset(f"{VAULT}.sparse.{method}" for method in methods)
     claim = Claim.of(plan.cost)
     return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_WATCH)
 
@@ -150,7 +150,7 @@ def _alerts(name: str, budget: Budget) -> Subject[Counts]:
 
     covers = frozenset({"sfumato.run.watch.watch", "sfumato.run.watch.Watch.drawn"})
     claim = Claim.of(planned().plan.cost)
-    return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_DESK)
+    return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_RELEASE)
 
 
 def _running(name: str, budget: Budget) -> Subject[Counts]:
@@ -178,7 +178,7 @@ def _running(name: str, budget: Budget) -> Subject[Counts]:
 
     covers = frozenset({"sfumato.run.watch.Watching"})
     claim = Claim.of(planned().plan.cost)
-    return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_DESK)
+    return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_RELEASE)
 
 
 def _correction(name: str, budget: Budget) -> Subject[Table]:
@@ -205,7 +205,7 @@ def _correction(name: str, budget: Budget) -> Subject[Table]:
     )
     covers = frozenset({"sfumato.run.correct.correct", "sfumato.run.correct.Correction.drawn"})
     claim = Claim.of(planned().plan.cost)
-    return Subject(name, claim, pairs, sampler, covers, None, lambda _: _sum, SLOW_DESK)
+    return Subject(name, claim, pairs, sampler, covers, None, lambda _: _sum, SLOW_RELEASE)
 
 
 def _as_before(_: int, answers: Sequence[float]) -> float:

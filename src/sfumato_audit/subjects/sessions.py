@@ -46,7 +46,7 @@ CELLS = DOMAIN.shape[0]  # of one attribute, the one for missing values among th
 EACH = 40  # records in every cell of an even table
 UPDATES = len(DOMAIN)
 SLOW = 250
-DOOR = "sfumato.vault.questions.ExactQuestions.noisy"
+COVERED = "sfumato.vault.questions.ExactQuestions.noisy"
 
 
 def session_subjects() -> tuple[Subject[Table], ...]:
@@ -108,7 +108,7 @@ def session_subject(
         return np.asarray((is_free & is_paid & (answers[:, :, 3] <= low + 0.5)).all(axis=1) * 1.0)
 
     is_broken = run_plan is not plan or again is not None
-    covers = frozenset() if is_broken else frozenset({DOOR})
+    covers = frozenset() if is_broken else frozenset({COVERED})
     pairs = (_pair(plan.neighbours, above, below, moved),)
     return Subject(
         name, Claim.of(_cost(plan)), pairs, sampler, covers, None, lambda _: is_hit, SLOW, is_broken

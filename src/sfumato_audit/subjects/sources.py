@@ -25,7 +25,7 @@ from sfumato.vault.tables import open_table
 from sfumato.workload.build import marginals
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject
-from sfumato_audit.subjects.measured import DOORS, VAULT, Measuring
+from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, VAULT, Measuring
 
 __all__ = [
     "Filtered",
@@ -105,7 +105,7 @@ def _sound(noise: str, law: str) -> Subject[Filtered]:
         return count(filtered(rows), DOMAIN, plan.strategy.blocks, "replace-one")
 
     name = f"filtered source, {noise} (replace-one)"
-    return source_subject(name, plan, counted, DOORS | {f"{VAULT}.noise.{law}"})
+    return source_subject(name, plan, counted, COUNTING_AND_MEASURING | {f"{VAULT}.noise.{law}"})
 
 
 def _random(source: WordSource) -> Pair[Filtered]:

@@ -41,8 +41,8 @@ STEPS = 16
 SLOW = 24
 FIRST_TOTAL = Fraction(2)  # epsilon of AboveThreshold
 TOTAL = Fraction(4)  # epsilon, or mu: large, as outcomes tell little
-DOOR = "sfumato.vault.sparse"
-TESTED = frozenset({f"{DOOR}.SparseVector", f"{DOOR}.SparseVector.test_many"})
+MODULE = "sfumato.vault.sparse"
+TESTED = frozenset({f"{MODULE}.SparseVector", f"{MODULE}.SparseVector.test_many"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _first(law: SparseLaw) -> Subject[Scores]:
 
         return run
 
-    covers = TESTED | {f"{DOOR}.above_threshold"}
+    covers = TESTED | {f"{MODULE}.above_threshold"}
     claim = Claim.of(law.cost)
     return Subject("AboveThreshold", claim, _PAIRS, sampler, covers, None, _known, SLOW)
 
@@ -154,7 +154,7 @@ def vector_subject(name: str, law: SparseLaw, worst: Worst) -> Subject[Scores]:
 
         return run
 
-    covers = TESTED | {f"{DOOR}.SparseVector.restored"}
+    covers = TESTED | {f"{MODULE}.SparseVector.restored"}
 
     def known(outputs: Array) -> Array:
         return worst.is_hit(outputs, law.discoveries)
@@ -181,6 +181,6 @@ def _numeric(name: str, law: SparseLaw, noise: NoiseLaw) -> Subject[Scores]:
 
         return run
 
-    covers = TESTED | {f"{DOOR}.SparseVector.test", f"{DOOR}.answer"}
+    covers = TESTED | {f"{MODULE}.SparseVector.test", f"{MODULE}.answer"}
     cost = law.cost + noise_cost(noise, STEPS)
     return Subject(name, Claim.of(cost), _PAIRS, sampler, covers, slowness=2 * SLOW)

@@ -22,7 +22,7 @@ Values = tuple[int, ...]
 
 LENGTH = 4
 SLOW = 32
-DOOR = "sfumato.vault.stream_noise.PrivateStream.measure"
+MEASURE = "sfumato.vault.stream_noise.PrivateStream.measure"
 
 
 def stream_subjects() -> tuple[Subject[Values], ...]:
@@ -48,7 +48,7 @@ def _stream(name: str, plan: StreamForecast) -> Subject[Values]:
 
         return run
 
-    covers = frozenset({f"stream:{name}", DOOR})
+    covers = frozenset({f"stream:{name}", MEASURE})
     pairs = _pairs(plan.neighbours)
     shown = f"stream {name} ({plan.neighbours})"
     random = None if plan.neighbours == "replace-one" else _random

@@ -38,7 +38,7 @@ from sfumato.vault.tables import open_table
 from sfumato.workload.build import marginals
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject
-from sfumato_audit.subjects.measured import DOORS, Measuring
+from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, Measuring
 
 __all__ = [
     "UNIT",
@@ -61,7 +61,7 @@ DOMAIN = Domain({"cell": 4})
 UNIT = PrivacyUnit("person", 2)
 SHARE = Fraction(1, 2)  # of the total of a ledger, for each request
 ASKED_FOR = (UNIT, None, UNIT)  # per person, per row, per person
-COVERED = frozenset({"unit:rows"}) | DOORS
+COVERED = frozenset({"unit:rows"}) | COUNTING_AND_MEASURING
 
 
 class _Key:

@@ -27,7 +27,7 @@ from sfumato.vault.tables import open_table
 from sfumato.workload.build import means
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject
-from sfumato_audit.subjects.measured import DOORS, VAULT, Measuring
+from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, VAULT, Measuring
 
 __all__ = [
     "Numbers",
@@ -132,7 +132,7 @@ def value_subject(
         Claim.of(Cost.gaussian(paid) if is_gaussian else Cost.pure(paid)),
         _pairs(neighbours),
         run.sampler,
-        frozenset() if weigh else DOORS | {f"{VAULT}.noise.{law}"},
+        frozenset() if weigh else COUNTING_AND_MEASURING | {f"{VAULT}.noise.{law}"},
         hint=run.hint,
         is_broken=weigh is not None,
     )

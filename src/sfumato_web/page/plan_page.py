@@ -368,12 +368,9 @@ class _Planning:
 
 
 def _planned(
-    subject: object, request: dict[str, object], records: int, who: Analyst
+    subject: Subject, request: dict[str, object], records: int, who: Analyst
 ) -> tuple[Plan, Preview]:
     """In a worker: the plan, and the first of its charts."""
-    from sfumato_web.page.plan_draft import Subject
-
-    assert isinstance(subject, Subject)  # noqa: S101
     plan = subject.plan(request, who)
     preview = Preview(plan, records)
     for group in list(preview.groups)[:1]:
