@@ -150,6 +150,7 @@ def release(
     else:
         plan = _adaptive_plan(spec, notebook, intervals)
 
+    # Refused before anybody is asked and before a ledger is created; a run checks it again.
     table = open_table(spec.table())
     check_columns(table, spec.domain, spec.unit)
     plan = _for_table(plan, table, output)

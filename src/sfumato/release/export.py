@@ -21,7 +21,7 @@ import numpy as np
 from sfumato.errors import SfumatoError
 from sfumato.release.answers import Group, key_term, named_groups, number_parts, parts_of
 from sfumato.release.estimates import Estimates
-from sfumato.release.labels import Axis, axes_of, label_text, places_along
+from sfumato.release.labels import LabelAxis, axes_of, label_text, places_along
 from sfumato.release.provenance import provenance_json
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import shown
@@ -190,7 +190,7 @@ class _GroupLabels:
 
     rows: int
     name: str
-    axes: tuple[Axis, ...]
+    axes: tuple[LabelAxis, ...]
     texts: tuple[pa.Array, ...]
     columns: tuple[tuple[int, str, pa.Array], ...]  # axis, name, labels along the axis
     schema: pa.Schema

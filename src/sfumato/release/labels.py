@@ -28,7 +28,7 @@ from sfumato.workload.terms import StructuredLabel, Term
 
 __all__ = [
     "RESERVED",
-    "Axis",
+    "LabelAxis",
     "Labels",
     "axes_of",
     "cell_labels",
@@ -50,7 +50,7 @@ RESERVED: Final = frozenset([*_QUERY_COLUMNS, "sum", "count", "mean", "probabili
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class LabelAxis:
     """The queries along one attribute: label columns, and one text per query."""
 
     rows: int
@@ -58,7 +58,7 @@ class Axis:
     texts: npt.NDArray[np.object_]
 
 
-def axes_of(term: Term) -> tuple[Axis, ...]:
+def axes_of(term: Term) -> tuple[LabelAxis, ...]:
     """The axes of a term, whose queries are all combinations in row-major order."""
     product = term.as_product()
     if product is not None:
@@ -68,7 +68,7 @@ def axes_of(term: Term) -> tuple[Axis, ...]:
             _axis(term.domain, name, queries) for name, queries in factors or product.factors
         )
     texts = _texts_of_rows(term)
-    return (Axis(term.rows, _group_columns(term.domain, texts), _objects(texts)),)
+    return (LabelAxis(term.rows, _group_columns(term.domain, texts), _objects(texts)),)
 
 
 def columns_of(term: Term, rows: slice = slice(None)) -> dict[str, Labels]:
@@ -164,15 +164,15 @@ def _counting(attribute: Attribute) -> Labels:
     return np.arange(attribute.value_count, dtype=np.int64).astype(np.int64 if fits else object)
 
 
-def _axis(domain: Domain, name: str, queries: QuerySet) -> Axis:
+def _axis(domain: Domain, name: str, queries: QuerySet) -> LabelAxis:
     attribute = domain[name]
     column = name if name not in RESERVED else _free(f"{name} (attribute)", domain)
     if queries.label_kind == "cells":
         labels = cell_labels(attribute)
-        return Axis(queries.rows, ((column, labels),), _worded(f"{name} = ", attribute.labels))
+        return LabelAxis(queries.rows, ((column, labels),), _worded(f"{name} = ", attribute.labels))
     if queries.label_kind == "ends":
         ends = _ends(attribute, upper_ends(attribute))
-        return Axis(queries.rows, ((column, ends),), _prefix_texts(attribute, ends))
+        return LabelAxis(queries.rows, ((column, ends),), _prefix_texts(attribute, ends))
     intervals = queries.intervals()
     if queries.label_kind == "ranges" and intervals is not None:
         starts, stops = intervals
@@ -182,20 +182,20 @@ def _axis(domain: Domain, name: str, queries: QuerySet) -> Axis:
         last = _worded(" to ", _as_days(attribute, high))
         texts = first[starts] + last[stops - 1]
         begin, end = _free(f"{name}_from", domain), _free(f"{name}_to", domain)
-        return Axis(queries.rows, ((begin, low[starts]), (end, high[stops - 1])), texts)
+        return LabelAxis(queries.rows, ((begin, low[starts]), (end, high[stops - 1])), texts)
     if queries.label_kind == "groups":
         labels = _objects(queries.row_labels)
         texts = _worded(f"{queries.titled(name)} = ", labels)
-        return Axis(queries.rows, ((column, labels),), texts)
+        return LabelAxis(queries.rows, ((column, labels),), texts)
     if queries.label_kind == "total":
-        return Axis(1, (), _objects([f"all {name}"]))
+        return LabelAxis(1, (), _objects([f"all {name}"]))
     labels = _objects(_matrix_labels(queries))
     # One query tells nothing apart: it needs no column.
     columns = ((column, labels),) if queries.rows > 1 else ()
     if valued(domain, [name]):
-        return Axis(queries.rows, columns, labels)
+        return LabelAxis(queries.rows, columns, labels)
     texts = [text if text.startswith(name) else f"{name}: {text}" for text in map(str, labels)]
-    return Axis(queries.rows, columns, _objects(texts))
+    return LabelAxis(queries.rows, columns, _objects(texts))
 
 
 def _prefix_texts(attribute: Attribute, ends: Labels) -> npt.NDArray[np.object_]:

@@ -86,11 +86,11 @@ def half_widths(forecast: Forecast, term: int, level: float) -> Array:
     Where the exact tails of so many answers do not fit in memory, the widest law that such an
     answer can have takes their place.
     """
-    return _Law.of(forecast, term).half_widths(level)
+    return _GroupLaw.of(forecast, term).half_widths(level)
 
 
 @dataclass(frozen=True, eq=False)
-class _Law:
+class _GroupLaw:
     """The law of the errors of a group, or the widest that such answers can have."""
 
     forecast: Forecast
@@ -98,7 +98,7 @@ class _Law:
     is_exact: bool
 
     @classmethod
-    def of(cls, forecast: Forecast, term: int) -> _Law:
+    def of(cls, forecast: Forecast, term: int) -> _GroupLaw:
         try:
             return cls(forecast, forecast.spread(term), True)
         except TooLarge:
@@ -314,8 +314,8 @@ class LinearAnswers:
     bootstrap: Bootstrap | None
 
     @cached_property
-    def _law(self) -> _Law:
-        return _Law.of(self.forecast, self.term)
+    def _law(self) -> _GroupLaw:
+        return _GroupLaw.of(self.forecast, self.term)
 
     def value(self, rows: slice = ALL) -> Array:
         """The published answers."""

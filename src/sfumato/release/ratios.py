@@ -95,7 +95,7 @@ def published_ends(
 
 
 @dataclass(frozen=True, eq=False)
-class _Law:
+class _RatioLaw:
     """The moments of the weights of the measured values in sum and count, row by row.
 
     ``squares`` holds ``sum v d^2, sum v d n, sum v n^2`` and ``fourths`` ``sum v^2 d^(4-k) n^k``
@@ -143,7 +143,7 @@ def _finite(end: Array, otherwise: Array) -> Array:
     return np.where(np.isfinite(end), end, otherwise)
 
 
-def _law(estimates: LinearEstimates, ratio: Ratio) -> _Law | None:
+def _law(estimates: LinearEstimates, ratio: Ratio) -> _RatioLaw | None:
     """The law of both answers together, or None where only bounds are known."""
     forecast = estimates.forecast
     if estimates.bootstrap is not None or forecast.strategy.records is not None:
@@ -170,7 +170,7 @@ def _law(estimates: LinearEstimates, ratio: Ratio) -> _Law | None:
         return None
 
 
-def _independent(forecast: Forecast, ratio: Ratio) -> _Law | None:
+def _independent(forecast: Forecast, ratio: Ratio) -> _RatioLaw | None:
     spreads = []
     for term in (ratio.numerator, ratio.denominator):
         second = np.asarray(forecast.variances(term), dtype=np.float64)
@@ -185,10 +185,10 @@ def _independent(forecast: Forecast, ratio: Ratio) -> _Law | None:
     zero = np.zeros_like(dd)
     is_normal = forecast.strategy.noise == "gaussian"
     fourths = None if is_normal else np.stack([above, zero, zero, zero, below])
-    return _Law(np.stack([dd, zero, nn]), fourths)
+    return _RatioLaw(np.stack([dd, zero, nn]), fourths)
 
 
-def _of_one_block(forecast: Forecast, strategy: Blockwise, ratio: Ratio) -> _Law | None:
+def _of_one_block(forecast: Forecast, strategy: Blockwise, ratio: Ratio) -> _RatioLaw | None:
     """Both from one table or product: moments multiply over its attributes."""
     b = strategy.source[ratio.numerator]
     block = strategy.blocks[b].term.as_product()
@@ -215,7 +215,7 @@ def _of_one_block(forecast: Forecast, strategy: Blockwise, ratio: Ratio) -> _Law
             return None
     variance = forecast.block_variances[b]
     is_normal = strategy.noise == "gaussian"
-    return _Law(
+    return _RatioLaw(
         variance * _outer_rows(squares),
         None if is_normal else variance**2 * _outer_rows(fourths),
     )
@@ -229,7 +229,7 @@ def _outer_rows(parts: Sequence[Array]) -> Array:
     return out.T
 
 
-def _followed(forecast: Forecast, ratio: Ratio, rows: int) -> _Law:
+def _followed(forecast: Forecast, ratio: Ratio, rows: int) -> _RatioLaw:
     """From the weight of every measured value in every answer."""
     strategy = forecast.strategy
     squares, fourths = np.zeros((3, rows)), np.zeros((5, rows))
@@ -244,7 +244,7 @@ def _followed(forecast: Forecast, ratio: Ratio, rows: int) -> _Law:
             x, y = np.asarray(d.get(b, zero)), np.asarray(n.get(b, zero))
             squares[:, i] += [v * float((x ** (2 - k) * y**k).sum()) for k in range(3)]
             fourths[:, i] += [v**2 * float((x ** (4 - k) * y**k).sum()) for k in range(5)]
-    return _Law(squares, None if strategy.noise == "gaussian" else fourths)
+    return _RatioLaw(squares, None if strategy.noise == "gaussian" else fourths)
 
 
 def boxed(estimates: Estimates, ratio: Ratio, level: float) -> tuple[Array, Array]:

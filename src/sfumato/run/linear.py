@@ -947,8 +947,7 @@ def plan(
         from sfumato.ledger.ledger import Ledger
 
         ledger = Ledger.open(ledger if isinstance(ledger, str) else Path(ledger))
-    is_open = noise is None and mechanism is None
-    return fitting(best, ledger, of_noise if is_open else None, analyst)
+    return fitting(best, ledger, None if noise or mechanism else of_noise, analyst)
 
 
 def _check_plan(
