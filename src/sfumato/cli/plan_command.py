@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sfumato.planning.forecast import Forecast, GroupForecast
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.advice import Recommendation
-    from sfumato.run.linear import Plan, Purse
+    from sfumato.run.linear import Plan, PlanLedger
     from sfumato.study.projection_forecast import AfterProjection
     from sfumato.types import Progress
     from sfumato.workload.workload import Workload
@@ -118,8 +118,8 @@ def _plan_linear(spec: Spec, records: int | None, show_all: bool, output: Output
     from sfumato.planning.resources import as_rows, engine_of, in_bytes
 
     with output.bars() as bars:
-        purse, fault = _purse(spec)
-        best = spec.plan(bars.phase("planning"), ledger=purse)
+        ledger, fault = _ledger_of(spec)
+        best = spec.plan(bars.phase("planning"), ledger=ledger)
         number = spec.records if records is None else records
         after = None if number is None else best.projected(number)
         advice = None if number is None else _advice(spec, best, number, bars.phase("trying"))
@@ -174,11 +174,11 @@ def _plan_adaptive(spec: Spec, records: int | None, output: Output) -> None:
     from sfumato.run.linear import InLedger
 
     best = spec.plan_adaptive()
-    purse, fault = _purse(spec)
+    ledger, fault = _ledger_of(spec)
     document = adaptive_document(best)
-    if purse is not None:
-        stored = purse.answer(best.digest()) is not None
-        within = InLedger(purse.price(best.cost, delta=best.budget.delta), stored, None)
+    if ledger is not None:
+        stored = ledger.answer(best.digest()) is not None
+        within = InLedger(ledger.price(best.cost, delta=best.budget.delta), stored, None)
         document["ledger"] = within.as_json()
         fault = within.describe()
     output.result(
@@ -193,10 +193,10 @@ def _ledger_fault(fault: str | None) -> list[Table]:
     return [] if fault is None else [facts([("ledger", fault)])]
 
 
-def _purse(spec: Spec) -> tuple[Purse | None, str | None]:
+def _ledger_of(spec: Spec) -> tuple[PlanLedger | None, str | None]:
     """What the ledger of a spec has left, or why it cannot be read; a new one has its total."""
     from sfumato.ledger.ledger import Ledger
-    from sfumato.run.linear import Unopened
+    from sfumato.run.linear import NewLedger
 
     at = spec.ledger
     if at is None:
@@ -207,7 +207,7 @@ def _purse(spec: Spec) -> tuple[Purse | None, str | None]:
     except LedgerError as error:
         return None, f"cannot be read, so nothing is said of what is left: {error}"
     total = at.total or spec.budget
-    return (None if total is None else Unopened(total)), None
+    return (None if total is None else NewLedger(total)), None
 
 
 def _advice(

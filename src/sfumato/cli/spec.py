@@ -40,7 +40,7 @@ from sfumato.vault.sources import CsvRule, CsvSource, SqlSource, engine_source, 
 if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
     from sfumato.run.adaptive import AdaptivePlan
-    from sfumato.run.linear import Plan, Purse
+    from sfumato.run.linear import Plan, PlanLedger
     from sfumato.session.session import SessionPlan
     from sfumato.types import Noise, Objective, Progress
     from sfumato.workload.constraints import Constraints
@@ -233,7 +233,7 @@ class Spec:
         self,
         progress: Progress | None = None,
         *,
-        ledger: Purse | None = None,
+        ledger: PlanLedger | None = None,
         key: str | None = None,
     ) -> Plan:
         """The plan of this release, one that fits the ledger; touches no data and costs nothing.

@@ -218,7 +218,7 @@ def write_chart(chart: Chart, path: str | Path) -> None:
 
 
 def smaller_png(picture: bytes) -> bytes:
-    """The same pixels, compressed as well as zlib can: charts as they are drawn are not."""
+    """A PNG with the same pixels, compressed as well as zlib can: charts as drawn are not."""
     place, out, pixels = 8, picture[:8], b""
     while place < len(picture):
         size = 12 + int.from_bytes(picture[place : place + 4], "big")

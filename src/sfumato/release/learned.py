@@ -297,7 +297,7 @@ class LearnedEstimates:
         return self.estimate.table(chosen)
 
     def listed(self) -> LearnedEstimates:
-        """All of it: plans refuse what nobody can list."""
+        """This itself: plans refuse queries that are too many to be listed."""
         return self
 
     def draw(self, rows: int | None, random: WordSource) -> Synthetic:

@@ -181,7 +181,7 @@ class LinearEstimates:
         return self.group(term).interval(level)
 
     def interval_count(self, term: int) -> int:
-        """All of them."""
+        """The number of its queries: every answer has an interval."""
         return self.workload.terms[term].rows
 
     def means(self, ratio: Ratio, level: float) -> Means:
@@ -290,7 +290,7 @@ class LinearEstimates:
             yield block.term.name, block.term.rows, sqrt(law.variance)
 
     def listed(self) -> LinearEstimates:
-        """The same, running totals in place of ranges that are too many to be listed."""
+        """These estimates with running totals in place of ranges that are too many to be listed."""
         work = self.forecast.workload
         terms = tuple(shorter(t) for t in work.terms)
         if terms == work.terms or self.measured is None:
@@ -587,7 +587,7 @@ def _rising(unbiased: Array, half: Array) -> Array:
 
 
 def _asking(strategy: Strategy, work: Workload) -> Strategy:
-    """The same measurements for other questions, term by term."""
+    """The strategy that answers other queries from the same measurements, term by term."""
     if isinstance(strategy, Viewed):
         return _viewed(strategy, work)
     if not isinstance(strategy, Combined):
@@ -603,7 +603,7 @@ def _asking(strategy: Strategy, work: Workload) -> Strategy:
 
 
 def _viewed(strategy: Viewed, work: Workload) -> Viewed:
-    """The same for groups of a normal form; those that change are groups of it as they are."""
+    """`_asking` for groups of a normal form; those that change are groups of it as they are."""
     terms = list(strategy.normal.workload.terms)
     for term, before, pieces in zip(
         work.terms, strategy.workload.terms, strategy.normal.pieces, strict=True

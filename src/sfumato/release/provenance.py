@@ -197,7 +197,7 @@ def full_lists(forecast: Forecast) -> dict[str, list[dict[str, object]]]:
 
 
 def _promised(plan: Promised, created: object = None) -> dict[str, object]:
-    """How the record of any release begins."""
+    """How the record of any release begins: version, guarantee, budget, cost."""
     unit = plan.unit
     return {
         "schema": SCHEMA,
@@ -213,7 +213,7 @@ def _promised(plan: Promised, created: object = None) -> dict[str, object]:
 
 
 def _settled(plan: Promised, rows: int | None, entry: Entry | None) -> dict[str, object]:
-    """How it ends."""
+    """How the record of any release ends: records, digests of what was asked, the debit."""
     return {
         "public_rows": rows,
         "domain_sha256": plan.workload.domain.digest(),

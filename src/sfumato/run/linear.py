@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan the answers to a workload, and release them: measure, reconstruct, project, answer.
 
-Only the vault sees exact data. What leaves it is a noisy measurement, debited in the ledger
-before it is drawn (`run/spine.py`); everything before and after is arithmetic on public numbers.
+`plan` chooses the mechanism with the least error, or one that fits what is left in a ledger
+(`InLedger` says what it takes there); a `Plan` holds its forecast, and `Plan.release` is one call
+of the spine with a `LinearRun`. Only the vault sees exact data. What leaves it is a noisy
+measurement, debited in the ledger before it is drawn (`run/spine.py`); everything before and after
+is arithmetic on public numbers.
 """
 
 from __future__ import annotations
@@ -59,16 +62,16 @@ if TYPE_CHECKING:
 __all__ = [
     "InLedger",
     "LinearRun",
+    "NewLedger",
     "Plan",
-    "Purse",
-    "Unopened",
+    "PlanLedger",
     "fitting",
     "plan",
     "request_of",
 ]
 
 
-class Purse(Protocol):
+class PlanLedger(Protocol):
     """What a plan asks of a ledger: what a cost takes, and what was answered before."""
 
     def price(
@@ -83,7 +86,7 @@ class Purse(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Unopened:
+class NewLedger:
     """The ledger that a first release would create: all of its total is left."""
 
     total: Budget
@@ -851,7 +854,7 @@ def plan(
     cache: bool = True,
     progress: Progress | None = None,
     noise: Noise | None = None,
-    ledger: Purse | str | PathLike[str] | None = None,
+    ledger: PlanLedger | str | PathLike[str] | None = None,
     analyst: str | None = None,
     known: Callable[[Strategies], Strategies] | None = None,
 ) -> Plan:
@@ -986,7 +989,7 @@ def _check_plan(
 
 def fitting(
     best: Plan,
-    ledger: Purse,
+    ledger: PlanLedger,
     other_noise: Callable[[Noise], Plan] | None = None,
     analyst: str | None = None,
     key: str | None = None,
@@ -1029,7 +1032,7 @@ def fitting(
     )
 
 
-def _in_ledger(plan: Plan, ledger: Purse, analyst: str | None, key: str | None) -> InLedger:
+def _in_ledger(plan: Plan, ledger: PlanLedger, analyst: str | None, key: str | None) -> InLedger:
     budget = plan.budget
     delta = budget.delta or None
     price = ledger.price(plan.cost, analyst, delta=delta)
@@ -1043,7 +1046,7 @@ def _in_ledger(plan: Plan, ledger: Purse, analyst: str | None, key: str | None) 
     return InLedger(price, _is_stored(plan, ledger, key), other)
 
 
-def _is_stored(plan: Plan, ledger: Purse, key: str | None) -> bool:
+def _is_stored(plan: Plan, ledger: PlanLedger, key: str | None) -> bool:
     """Whether a release would find its answer; by the meaning of the request unless keyed."""
     from sfumato.ledger.ledger import Ledger
 

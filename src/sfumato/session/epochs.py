@@ -206,15 +206,15 @@ class MemoryLedger:
         return 2**31
 
     def allowance(self, analyst: str) -> Allowance | None:  # noqa: ARG002
-        """Nobody has one."""
+        """None: no analyst has an allowance without a ledger."""
         return None
 
     def is_frozen(self) -> bool:
-        """Nobody can."""
+        """False: without a ledger there is no curator."""
         return False
 
     def remaining(self, analyst: str | None = None) -> Remaining:  # noqa: ARG002
-        """Everything, for nothing is counted."""
+        """All of it: without a ledger nothing is counted."""
         return Remaining(Fraction(1), None, Fraction(1))
 
     def _write(self, states: Sequence[State]) -> None:

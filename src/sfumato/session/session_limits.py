@@ -86,9 +86,9 @@ class SessionLimits:
     fit_sweeps: int = 5
     """Sweeps over all paid questions after each new one."""
     settled_errors: float = 0.05
-    """Standard deviations of the noise, or"""
+    """Standard deviations of the noise: an answer that moves by less ends the sweeps."""
     settled_share: float = 1e-6
-    """of all records: moves of an answer that end the sweeps."""
+    """Of all records: added to that, for answers with hardly any noise."""
     potential_steps: int = 60
     """Steps of Newton's rule for one potential."""
     potential_tolerance: float = 1e-12

@@ -166,11 +166,11 @@ def total_left(book: Ledger) -> Fraction:
 
 
 def test_the_price_of_a_fresh_total_is_that_of_its_account() -> None:
-    from sfumato.run.linear import Unopened
+    from sfumato.run.linear import NewLedger
 
     cost = Cost.pure(1)
-    assert Unopened(TOTAL).price(cost) == Account(TOTAL).price(cost)
-    assert Unopened(TOTAL).answer("k") is None
+    assert NewLedger(TOTAL).price(cost) == Account(TOTAL).price(cost)
+    assert NewLedger(TOTAL).answer("k") is None
 
 
 def test_a_ledger_may_be_named_by_its_path(tmp_path: Path) -> None:
