@@ -133,7 +133,7 @@ class Effort:
         return Searched(digest, best, bound, numbers)
 
     def keep(self, search: int, result: Searched) -> None:
-        """Remember a search that came to its own end, if it was long."""
+        """Store the result of a search that came to its own end, if it was long."""
         if self.is_late or result.numbers[-1] < LIMITS.stored_search_minimum:
             return
         self.results |= {
@@ -179,7 +179,7 @@ def effort(
     watch: Callable[[str], None] | None = None,
     steps: float = LIMITS.search_multiplications,
 ) -> Iterator[Effort]:
-    """Let searches stop after so many steps, or at ``until``, and recall what ``key`` kept."""
+    """Count the steps of the searches inside, stop them, and recall those stored under ``key``."""
     file = None if folder is None else folder / f"{_of_these_versions(f'{key}|{steps}')}.npz"
     made = Effort(until, steps, watch, {} if file is None else _read(file))
     outer = _EFFORT.get()
@@ -240,7 +240,7 @@ def cache_folder() -> Path | None:
 
 
 def _read(file: Path) -> dict[str, Array]:
-    """The arrays of a file, if it is one of ours; whatever is wrong with it, nothing."""
+    """The arrays of a stored file; none if anything is wrong with it."""
     try:
         with ZipFile(file) as packed:
             if sum(part.file_size for part in packed.infolist()) > LIMITS.stored_search_bytes:
@@ -253,7 +253,7 @@ def _read(file: Path) -> dict[str, Array]:
 
 
 def _write(file: Path, arrays: dict[str, Array]) -> None:
-    """Whole or not at all; the oldest files make room."""
+    """Write the file whole or not at all; the oldest files make room."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as part:
         try:

@@ -84,7 +84,9 @@ def nearest_ellipsoid(
     """
     from scipy.optimize import minimize
 
-    search = _Search(columns, distance, tau, is_centred, (1 + tolerance) ** 2, most_steps, progress)
+    search = _EllipsoidSearch(
+        columns, distance, tau, is_centred, (1 + tolerance) ** 2, most_steps, progress
+    )
     if tau is not None and not is_centred and search.needs_nothing(tau):
         return search.nothing()
     place = search.start()
@@ -98,12 +100,12 @@ def nearest_ellipsoid(
         for _ in range(LIMITS.ellipsoid_rounds):
             place = minimize(search.smoothed, place, jac=True, method="L-BFGS-B", options=options).x
             search.reweigh(place)
-    except _Reached:
+    except _GapClosed:
         pass
     return search.result()
 
 
-class _Reached(Exception):
+class _GapClosed(Exception):
     """The gap is closed, or the steps are used up."""
 
 
@@ -125,7 +127,7 @@ class _Point:
         return float(self.values.sum())
 
 
-class _Search:
+class _EllipsoidSearch:
     """What has been proved so far, and the smooth function that is minimised."""
 
     def __init__(
@@ -207,7 +209,7 @@ class _Search:
         return log(total), np.concatenate(parts)
 
     def _collapsed(self, at: _Point, place: Array) -> tuple[float, Array]:
-        """The centre alone is near enough to every column: only a smaller distance can help."""
+        """The value where the centre alone is near enough: only a smaller distance helps."""
         gradient = np.zeros_like(place)
         if self.tau is None:
             return -LIMITS.collapsed_value, gradient
@@ -245,7 +247,7 @@ class _Search:
         if self.progress is not None:
             self.progress(self.steps, gap)
         if self.upper <= self.lower * self.ratio or self.steps >= self.most_steps:
-            raise _Reached
+            raise _GapClosed
 
     def _prove(self, at: _Point, share: Array) -> None:
         v = np.divide(share, at.stretch, out=np.zeros_like(share), where=at.stretch > 0)

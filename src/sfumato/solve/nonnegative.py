@@ -124,7 +124,7 @@ class _Inverse:
         return cls(at, _ridged(gram[np.ix_(at, at)], ridge), ridge)
 
     def joined(self, gram: Array, new: Integers) -> _Inverse:
-        """More columns, by the Schur complement of the new ones."""
+        """The inverse with more columns, by the Schur complement of the new ones."""
         if not new.size:
             return self
         at = np.concatenate([self.at, new])
@@ -143,7 +143,7 @@ class _Inverse:
         return _Inverse(at, out, self.ridge)
 
     def restricted(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> _Inverse:
-        """Fewer columns, by the Schur complement of those that stay."""
+        """The inverse on fewer columns, by the Schur complement of those that stay."""
         stay, leave = np.flatnonzero(mask), np.flatnonzero(~mask)
         side = self.matrix[np.ix_(stay, leave)]
         corner = self.matrix[np.ix_(leave, leave)]

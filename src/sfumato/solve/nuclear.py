@@ -50,9 +50,9 @@ from sfumato.types import Array, Integers, Numbers, SearchProgress
 
 __all__ = [
     "EIGEN_ROUNDING",
+    "BestRoot",
     "Certified",
     "CertifiedLargest",
-    "Root",
     "best_root",
     "certified_largest",
     "certified_optimum",
@@ -101,7 +101,7 @@ def certified_optimum(
     copies = np.ones(cells) if multiplicity is None else multiplicity
     count = float(copies.mean())
     copies = copies / count  # of order 1, whatever the size of the domain
-    search = _Search(root_diagonal, copies, (1 + tolerance) ** 2, most_steps, progress)
+    search = _MeanSearch(root_diagonal, copies, (1 + tolerance) ** 2, most_steps, progress)
     first = np.ones(cells) if start is None else start
     plan = current()
     number = plan.next_search()
@@ -126,15 +126,15 @@ def certified_optimum(
     return replace(best, upper=best.upper * count, lower=best.lower * count)
 
 
-def _search_digest(search: _Search, first: Array, all_bind: bool) -> bytes:
-    """What identifies a search, but for the matrix: that is known by its workload and number."""
+def _search_digest(search: _MeanSearch, first: Array, all_bind: bool) -> bytes:
+    """The digest of a search but for its matrix, which its workload and number tell."""
     out = hashlib.sha256(repr((len(first), search.ratio, search.most_steps, all_bind)).encode())
     for numbers in (first, search.copies):
         out.update(np.ascontiguousarray(numbers, dtype=np.float64).tobytes())
     return out.digest()
 
 
-def _proved(search: _Search, stored: Searched | None) -> Searched | None:
+def _proved(search: _MeanSearch, stored: Searched | None) -> Searched | None:
     """A stored result whose error and bound are those of its weights, else None."""
     if stored is None or len(stored.numbers) != NUMBERS:
         return None
@@ -181,7 +181,7 @@ class _Proofs(ABC):
         """Minus the logarithm of the bound at the roots z of the weights, and its gradient."""
 
     def climb(self, z: Array) -> None:
-        """L-BFGS on the bound, from z on."""
+        """Run L-BFGS on the bound from z on, until it is enough."""
         from scipy.optimize import minimize
 
         options = {
@@ -193,7 +193,7 @@ class _Proofs(ABC):
         minimize(self.negative_log_bound, z, jac=True, method="L-BFGS-B", options=options)
 
 
-class _Search(_Proofs):
+class _MeanSearch(_Proofs):
     """Weights of cells, for the mean of all queries."""
 
     def __init__(
@@ -240,8 +240,8 @@ class _Search(_Proofs):
         return Certified(self.v, self.scale, self.upper, self.lower, self.steps)
 
 
-def _mix(search: _Search, x: Array) -> None:
-    """``log v <- log v + log diag(X)``, relaxed and mixed."""
+def _mix(search: _MeanSearch, x: Array) -> None:
+    """Iterate ``log v <- log v + log diag(X)``, relaxed and mixed."""
     mixing = _Mixing()
     for _ in range(LIMITS.mixing_steps):
         trace, total, diagonal = search.prove(np.exp(x))
@@ -431,7 +431,7 @@ def _spread(z: Array, copies: Array) -> Array:
 
 
 def _mix_largest(search: _SearchLargest, x: Array, y: Array) -> None:
-    """``log v <- log v + log diag(X)``, ``log w`` likewise with the errors, relaxed and mixed."""
+    """Iterate ``log v`` with diag(X) and ``log w`` with the errors, relaxed and mixed."""
     mixing = _Mixing()
     both, cells = np.concatenate([x, y]), len(x)
     for _ in range(LIMITS.mixing_steps):
@@ -450,7 +450,7 @@ SINGULAR_ROUNDING = 2.0**-50
 
 
 @dataclass(frozen=True, eq=False)
-class Root:
+class BestRoot:
     """``M = mixing @ F`` has columns of length at most 1; ``lower`` is below every error.
 
     Errors are squared and weighted, at unit noise: summed over queries, or the largest of them.
@@ -467,10 +467,11 @@ def best_root(
     tolerance: float = 1e-4,
     progress: SearchProgress | None = None,
     spanning: Integers | None = None,
-) -> Root:
-    """The mixing of queries (rows, with their weights) on distinct cells (columns, none zero).
+) -> BestRoot:
+    """The mixing H of the queries (rows) on distinct cells (columns, none of them zero).
 
-    ``spanning`` names columns that span all others, where the caller has them.
+    Errors of queries count by their weights. ``spanning`` names columns that span all others, where
+    the caller has them.
 
     The optimal X of ``certified_optimum`` and of ``certified_largest`` is ``X = F' H'H F``, a mix
     of the queries: with B = W^1/2 F D^1/2 = P S Q', ``H = S^-1/2 P' W^1/2`` (W = I for the mean).
@@ -498,7 +499,7 @@ def best_root(
         mixing[first : first + len(root.mixing), inside] = root.mixing
         first += len(root.mixing)
     bounds = [root.lower for _, root in roots]
-    return Root(mixing, max(bounds) if objective == "max" else sum(bounds))
+    return BestRoot(mixing, max(bounds) if objective == "max" else sum(bounds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -510,11 +511,11 @@ class _Weighted:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Queries, cells."""
+        """The numbers of queries and of cells."""
         return self.matrix.shape[0], self.matrix.shape[1]
 
     def some(self, columns: Integers | slice) -> Array:
-        """Columns, in floats."""
+        """Some columns times the weights, in floats."""
         chosen = self.matrix[:, columns].astype(np.float64)
         return np.asarray(chosen * self.weights[:, None], dtype=np.float64)
 
@@ -542,7 +543,7 @@ def _connected(
     tolerance: float,
     progress: SearchProgress | None,
     spanning: Integers | None,
-) -> Root:
+) -> BestRoot:
     k, m = matrix.shape
     if min(k, m) > LIMITS.matrix_side:
         raise TooLarge(
@@ -551,7 +552,7 @@ def _connected(
         )
     if m <= max(LIMITS.cells_solved_at_once, 2 * k):
         solved = _solved(matrix.some(slice(None)), objective, tolerance, None, progress)
-        return Root(solved.mixing * matrix.weights / sqrt(solved.scale), solved.lower)
+        return BestRoot(solved.mixing * matrix.weights / sqrt(solved.scale), solved.lower)
     return _generated(matrix, objective, tolerance, progress, spanning)
 
 
@@ -574,7 +575,7 @@ def _solved(
     start: tuple[Array, Array] | None,
     progress: SearchProgress | None,
 ) -> _Solved:
-    """All cells at once."""
+    """The optimum over all cells at once."""
     k, m = matrix.shape
     if objective == "max":
         largest = certified_largest(
@@ -605,8 +606,8 @@ def _generated(
     tolerance: float,
     progress: SearchProgress | None,
     spanning: Integers | None,
-) -> Root:
-    """Cells join while their columns are too long."""
+) -> BestRoot:
+    """The optimum by rounds in which the cells join whose columns are too long."""
     k, m = matrix.shape
     chosen, start = _first_cells(matrix) if spanning is None else spanning, None
     lower, best, least, gap = 0.0, np.zeros((0, k)), np.inf, 1.0
@@ -631,7 +632,7 @@ def _generated(
         weights[chosen] = np.maximum(solved.v, weights[0])
         chosen = np.union1d(np.union1d(binding, joined), _spanning(matrix, binding))
         start = (weights[chosen], solved.w)
-    return Root(best * matrix.weights, lower)
+    return BestRoot(best * matrix.weights, lower)
 
 
 def _first_cells(matrix: _Weighted) -> Integers:

@@ -170,7 +170,7 @@ class Subspace:
 
     @property
     def work(self) -> int:
-        """Multiplications of one step, about."""
+        """About the multiplications of one step."""
         size = len(self.gram)
         return size**3 if self.factor is None else size * len(self.factor) ** 2
 

@@ -61,7 +61,7 @@ class Tridiagonal:
         return float((self.diagonal + radius).max())
 
     def dense(self) -> Array:
-        """As a full matrix."""
+        """The whole matrix."""
         return np.diag(self.diagonal) + np.diag(self.beside, 1) + np.diag(self.beside, -1)
 
 
@@ -175,7 +175,7 @@ class PartialFractions:
     constant: float = 0.0
 
     def at(self, x: Array) -> Array:
-        """Its values."""
+        """The values at x."""
         near = 1 / (x[:, None] + self.shifts)
         out = self.slope * x + self.constant + near @ self.first + near**2 @ self.second
         return np.asarray(out, dtype=np.float64)
@@ -191,7 +191,7 @@ class Reciprocal:
     constant: float
 
     def at(self, x: Array) -> Array:
-        """Its values."""
+        """The values at x."""
         share = x[:, None] / (x[:, None] + self.shifts)
         return np.asarray(self.constant + self.slope * x + share @ self.gains, dtype=np.float64)
 
@@ -233,7 +233,7 @@ class Root:
     weights: Array
 
     def at(self, x: Array) -> Array:
-        """Its values."""
+        """The values at x."""
         return np.asarray((1 / (x[:, None] + self.shifts)) @ self.weights, dtype=np.float64)
 
     @cached_property
@@ -321,7 +321,7 @@ def _cross(g: Array, z: Array) -> Array:
 
 
 def _exact_cross(c: Array, s: Array) -> Array:
-    """The same in exact arithmetic, rounded at the end: the sensitivity relies on it."""
+    """``_cross`` in exact arithmetic, rounded at the end: the sensitivity relies on it."""
     numbers = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(c, s, strict=True)]
     return np.array(
         [float(2 * a * sum(other / (t - b) for other, t in numbers if t != b)) for a, b in numbers]

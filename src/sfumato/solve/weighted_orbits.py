@@ -106,7 +106,7 @@ class IntervalOrbits(Orbits):
     stops: Integers
 
     def gram(self, label: int, weights: Array) -> Array:  # noqa: ARG002  there are no differences
-        """``V_ij`` is the weight of the intervals from min(i, j) or before to beyond the max."""
+        """``V_ij``: the weight of the intervals from min(i, j) or before to beyond the max."""
         n = self.axis.cells
         corners = np.zeros((n + 1, n + 1, *weights.shape[1:]))
         corners[self.starts, self.stops] = weights
@@ -117,7 +117,7 @@ class IntervalOrbits(Orbits):
         return np.asarray(upper[order], dtype=np.float64)
 
     def variances(self, label: int, covariance: Array) -> Array:  # noqa: ARG002
-        """Corner sums, as in ``row_quadratics``; a part of a matrix need not be symmetric."""
+        """``q K q'`` by corner sums of K, which need not be symmetric."""
         n = self.axis.cells
         corners = np.zeros((n + 1, n + 1, *covariance.shape[2:]))
         np.cumsum(covariance, axis=0, out=corners[1:, 1:])
@@ -128,7 +128,7 @@ class IntervalOrbits(Orbits):
 
     @property
     def reached(self) -> tuple[int, ...]:
-        """None: every class is one cell."""
+        """No class: every class is one cell."""
         return ()
 
 
@@ -144,7 +144,7 @@ class RowOrbits(Orbits):
     squares: Array
 
     def gram(self, label: int, weights: Array) -> Array:
-        """A sum of outer products; on differences the mean over the n - 1 dimensions."""
+        """The sum of outer products; on differences its mean over the n - 1 dimensions."""
         if label != CLASS_SUMS:
             each = self.squares[:, label] / (int(self.axis.sizes[label]) - 1)
             return np.asarray(np.tensordot(each, weights, axes=(0, 0))[None, None])
@@ -160,7 +160,7 @@ class RowOrbits(Orbits):
         return np.asarray(np.tensordot(self._products(), flat, axes=1), dtype=np.float64)
 
     def _products(self) -> Array:
-        """Orbits x classes^2."""
+        """The products of the coefficients: orbits x classes^2."""
         return (self.rows[:, :, None] * self.rows[:, None, :]).reshape(len(self.rows), -1)
 
     @property
@@ -186,7 +186,7 @@ def query_orbits(axis: Axis, queries: QuerySet) -> tuple[Orbits, Integers]:
 
 
 def _dense_orbits(axis: Axis, dense: Array) -> tuple[Orbits, Integers]:
-    """Queries about one cell go by class and size of their coefficient, the others are alone."""
+    """The orbits: queries about one cell by class and coefficient, the others alone."""
     if len(dense) * axis.classes**2 > LIMITS.orbit_products:
         raise TooLarge(
             f"{len(dense):,} queries on {axis.classes:,} classes of cells of {axis.name!r} are too "
@@ -245,20 +245,20 @@ class Reweighted(QuerySet):
 
     @property
     def name(self) -> str:
-        """That of the base."""
+        """The name of the base."""
         return self.base.name
 
     @property
     def rows(self) -> int:
-        """As many as those of the base."""
+        """The number of queries of the base."""
         return self.base.rows
 
     def apply(self, x: Numbers) -> Numbers:
-        """In floats: nothing measured comes from here."""
+        """``W^1/2 Q x`` in floats: nothing measured comes from here."""
         return _times(np.sqrt(self.weights), self.base.apply(np.asarray(x, dtype=np.float64)))
 
     def adjoint(self, y: Numbers) -> Numbers:
-        """The transposed map."""
+        """``Q' W^1/2 y`` in floats."""
         return self.base.adjoint(_times(np.sqrt(self.weights), np.asarray(y, dtype=np.float64)))
 
     def gram(self) -> Array:
@@ -266,7 +266,7 @@ class Reweighted(QuerySet):
         return weighted_gram(self.base, self.weights)
 
     def column_powers(self, p: int) -> Array:
-        """For squares the diagonal of the Gram matrix."""
+        """The sum of ``|c|^p`` of every column; squares from the Gram matrix."""
         if p == 2:
             return np.diag(self.gram()).copy()
         return np.asarray((np.abs(self.dense()) ** p).sum(axis=0), dtype=np.float64)
@@ -278,7 +278,7 @@ class Reweighted(QuerySet):
 
     @property
     def is_nonnegative(self) -> bool:
-        """As the base."""
+        """Whether no coefficient of the base is below zero."""
         return self.base.is_nonnegative
 
 
@@ -295,7 +295,7 @@ class TermOrbits:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Orbits by axis."""
+        """The number of orbits of every axis."""
         return tuple(len(f.copies) for f in self.factors)
 
     @cached_property
@@ -428,7 +428,7 @@ class WeightedOrbits:
         return v.reshape(-1), np.concatenate(parts)
 
     def _answering_all(self, optimum: CertifiedLargest) -> tuple[OrbitProblem, Certified]:
-        """Spread some weight evenly, so that no direction of the workload is left out.
+        """The problem and weights after spreading some evenly: no direction is lost.
 
         A query of weight 0 in a direction of its own would not be answered at all, one of very
         little weight badly. The share with the least largest error is kept.
@@ -558,7 +558,7 @@ def weighted_orbits(workload: Workload) -> WeightedOrbits:
 
 
 def _common(sets: Sequence[QuerySet | None]) -> QuerySet | None:
-    """The query set that all terms ask."""
+    """The query set that all terms ask of an attribute, if they do."""
     keys = {None if queries is None else queries.key for queries in sets}
     return sets[0] if len(keys) == 1 else None
 
@@ -610,7 +610,7 @@ def _folded(a: Array) -> tuple[Array, Array]:
 
 
 def _unfolded(even: Array, odd: Array) -> Array:
-    """The inverse of ``_folded``."""
+    """The matrix from its parts on even and on odd vectors."""
     half = len(odd)
     n = len(even) + half
     out = np.empty((n, n))

@@ -36,7 +36,7 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.domain.values import valued
 from sfumato.errors import PlanError, TooLarge
-from sfumato.strategy.moves import Moves, l1_diameter, pair_moves, squared_diameter
+from sfumato.strategy.moves import BlockMoves, l1_diameter, pair_moves, squared_diameter
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Neighbours, Noise, Objective
 from sfumato.workload.queries import QuerySet, check_entries, repeated
@@ -122,7 +122,7 @@ def _sparse(value: object) -> bytes:
 
 
 def _hash(head: str, *parts: bytes) -> bytes:
-    """Lengths enter, so that no two lists of parts read alike."""
+    """SHA-256 of a heading and parts; lengths enter, so that no two lists of parts read alike."""
     out = hashlib.sha256(f"{len(head)} {head}".encode())
     for part in parts:
         out.update(len(part).to_bytes(8, "big"))
@@ -192,7 +192,7 @@ class MeasuredQueries:
         return SensitivityBound(self._of_replaced(norm, scales, may_drop_records), is_exact=False)
 
     def _of_replaced(self, norm: Norm, scales: Sequence[float], may_drop_records: bool) -> float:
-        """The least of all bounds for replaced records.
+        """The minimum of all bounds for replaced records.
 
         Measured values are whole steps, and ``|k| <= k^2`` for whole k: so the squared L2 distance
         in steps, of all blocks together, is a bound on that in L1.
@@ -209,7 +209,7 @@ class MeasuredQueries:
         return bound if moves is None else min(bound, moves.greatest(scales))
 
     def _doubling(self, norm: Norm) -> int:
-        """How many times the power of one column that of a difference of two is, at most."""
+        """At most this many times the power of one column is that of a difference of two."""
         return 2 if norm == 1 or self.is_nonnegative else 4
 
     def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
@@ -224,12 +224,12 @@ class MeasuredQueries:
         of_one = squared_diameter if norm == 2 else l1_diameter
         return tuple(of_one(b.term) for b in self.blocks)
 
-    def moves(self, norm: Norm, may_drop_records: bool) -> Moves | None:
+    def moves(self, norm: Norm, may_drop_records: bool) -> BlockMoves | None:
         """How far every replaced record moves every block, where they are few enough to list."""
         key = ("moves", norm, may_drop_records)
         return self._once(key, lambda: self._moves(norm, may_drop_records))
 
-    def _moves(self, norm: Norm, may_drop_records: bool) -> Moves | None:
+    def _moves(self, norm: Norm, may_drop_records: bool) -> BlockMoves | None:
         return pair_moves([b.term for b in self.blocks], may_drop_records, norm)
 
     def _once(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
@@ -331,7 +331,7 @@ class Reconstruction(ABC):
 
     @abstractmethod
     def effective_terms(self, term: int) -> Array:
-        """``(sum r^2)^2 / sum r^4`` of every answer: how many equal noises it is like.
+        """``(sum r^2)^2 / sum r^4`` of every answer: the number of equal noises it is like.
 
         A weighted sum of Laplace variables has the kurtosis of a sum of that many equal ones;
         1 means that the answer carries a single draw.
@@ -395,7 +395,7 @@ class Strategy(MeasuredQueries, Reconstruction):
 
     @property
     def algorithm(self) -> str:
-        """Which of the ways of its mechanism found it, where it has several: a name for people."""
+        """The name of the algorithm that built it, where its mechanism has several; for people."""
         return self._algorithm
 
     @property
@@ -447,7 +447,7 @@ class Strategy(MeasuredQueries, Reconstruction):
         return out
 
     def remembered(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
-        """What ``compute`` returns, kept under the last few keys: for many budgets in a row."""
+        """What ``compute`` returns, remembered under the last few keys: for budgets in a row."""
         cache = self._remembered
         if key not in cache:
             for old in list(cache)[: len(cache) + 1 - LIMITS.remembered_keys]:
@@ -515,7 +515,7 @@ class Strategy(MeasuredQueries, Reconstruction):
         return error * self.squared_sensitivity(neighbours, may_drop_records)
 
     def bound_for(self, objective: Objective, neighbours: str = "add-remove") -> float | None:
-        """The lower bound of an objective: the largest error is no less than the mean one."""
+        """The lower bound for an objective; the largest error is no less than the mean one."""
         bound = self.bound if neighbours == "add-remove" else self.replace_one_bound
         if bound is None or objective == self.objective:
             return bound
@@ -530,7 +530,7 @@ class GaussianStrategy(Strategy):
     """A strategy that exists for Gaussian noise only."""
 
     def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise: infinitely many."""
+        """Infinite for every answer: Gaussian noise adds up to Gaussian noise."""
         return repeated(np.inf, self.workload.terms[term].rows)
 
 
@@ -550,7 +550,7 @@ class SumOfProducts(GaussianStrategy):
         return sum(block_variances[b] * value for b, value in self._unit_totals(term))
 
     def block_errors(self) -> Array:
-        """Block by block of every term."""
+        """``sum_q w_q^2 |r_q|^2`` of every block, from what it adds to every term."""
         out = np.zeros(len(self.blocks))
         for t, term in enumerate(self.workload.terms):
             for b, value in self._unit_totals(t):
@@ -558,7 +558,7 @@ class SumOfProducts(GaussianStrategy):
         return out
 
     def _factors(self, term: int) -> dict[str, QuerySet]:
-        """The asked queries by attribute; none where the term is no product."""
+        """The query sets of a term by attribute; none where the term is no product."""
         product = self.workload.terms[term].as_product()
         return {} if product is None else dict(product.factors)
 
@@ -569,7 +569,7 @@ class SumOfProducts(GaussianStrategy):
         order: Iterable[str],
         totals: Mapping[str, Array],
     ) -> Array:
-        """Rests (by length along their attributes) as axes in the order asked, times totals."""
+        """The deviations with axes in the given order, times the totals along the others."""
         names = list(order)
         out = part.reshape([rests.get(n, 1) for n in names])
         for position, name in enumerate(names):

@@ -310,7 +310,7 @@ class _Reduced:
         return cls(basis, basis.T @ columns, middle, where.reshape(-1).astype(np.int64))
 
     def expanded(self, ellipsoid: Ellipsoid) -> tuple[Array, Array]:
-        """R and M of the whole matrix."""
+        """R and M of the whole matrix, from an ellipsoid near its distinct columns."""
         return self.basis @ ellipsoid.root, np.ascontiguousarray(ellipsoid.inside[:, self.where])
 
 
@@ -345,13 +345,13 @@ def _guess(matrix: Array, shares: Array) -> Array:
 
 
 def _nothing(matrix: Array) -> ApproximateFactorization:
-    """Answer zero: the bias is allowed to be as large as the queries."""
+    """The factorization that answers zero: the bias may be as large as the queries."""
     k, m = matrix.shape
     return ApproximateFactorization(np.zeros((k, 1)), np.zeros((1, m)), -matrix, 0.0)
 
 
 def _exact(matrix: Array, constant: Array, noise: float) -> ApproximateFactorization:
-    """All columns are equal: the constant is the answer, whatever the data are."""
+    """The factorization that answers the constant: all columns are equal."""
     k, m = matrix.shape
     bias = constant[:, None] - matrix
     return ApproximateFactorization(
@@ -373,13 +373,13 @@ class Biased(GaussianStrategy):
     bias: Array
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """``R y`` of the rows of the term, and the constant."""
+        """``R y`` of the rows of the term, plus the constant."""
         rows = self._rows(term)
         estimate = self.reconstruction[rows] @ np.asarray(values[0], dtype=np.float64)
         return np.asarray(estimate + (self.records or 0) * self.offset[rows], dtype=np.float64)
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """Squared rows of R."""
+        """The squared rows of R times the noise variance."""
         return block_variances[0] * self._squares[self._rows(term)]
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
@@ -388,7 +388,7 @@ class Biased(GaussianStrategy):
         return {0: np.asarray(weights, dtype=np.float64)} if weights.any() else {}
 
     def bias_bounds(self, term: int) -> Array:
-        """``max_j |E_qj|``."""
+        """``max_j |E_qj|`` of every query, rounded up."""
         return self._bounds[self._rows(term)]
 
     def squared_bias(self, term: int | None = None) -> float:
@@ -397,7 +397,7 @@ class Biased(GaussianStrategy):
         return float((self.bias[rows] ** 2).sum(axis=0).max()) * (1 + SLACK)
 
     def describe(self) -> list[str]:
-        """The block, and what the bias comes to."""
+        """The line of the block, and one that says what the bias comes to."""
         worst = (self.squared_bias() / len(self.bias)) ** 0.5
         bias_line = f"biased by at most {worst:.4g} per record, root mean square over the queries"
         return [*super().describe(), bias_line]
@@ -488,7 +488,7 @@ def _weighted(
 def _least_largest(
     matrix: Array, query_weights: Array, tau: float, is_exact: bool
 ) -> ApproximateFactorization:
-    """The least ``max_q w_q^2 (tau |r_q|^2 + max_j E_qj^2)`` seen, large errors weighed up."""
+    """The minimum of ``max_q w_q^2 (tau |r_q|^2 + max_j E_qj^2)`` over some rounds of weights."""
     weights = query_weights
     best, least = _weighted(matrix, weights, tau, is_exact), inf
     current = best
@@ -579,7 +579,7 @@ def _axes(workload: Workload) -> tuple[Axis, ...]:
 
 
 def _classes(queries: QuerySet) -> Integers:
-    """Cells with equal columns get equal numbers."""
+    """A number for every cell, equal for cells with equal columns."""
     if queries.rows * queries.size > LIMITS.biased_entries and not queries.is_disjoint:
         return np.arange(queries.size)
     classes = queries.cell_classes()

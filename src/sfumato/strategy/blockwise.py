@@ -65,11 +65,11 @@ class Blockwise(Strategy):
 
     @property
     def algorithm(self) -> str:
-        """Where a mechanism has other ways as well: each group for itself."""
+        """The name of the algorithm where its mechanism has several: each group for itself."""
         return {"factorization": "groups", "laplace-optimum": "templates"}.get(self.mechanism, "")
 
     def _pair(self, term: int) -> tuple[Term, Product | None]:
-        """The asked term, and the block it is computed from (None when measured as asked)."""
+        """The term, and the block it is computed from (None where its own queries are measured)."""
         target, block = self.workload.terms[term], self.blocks[self.source[term]].term
         if block is target:
             return target, None
@@ -79,7 +79,7 @@ class Blockwise(Strategy):
         return target, measured
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """Read off, sum up, or solve and sum up."""
+        """The measured values, or sums of cells of the table that they are solved for."""
         target, block = self._pair(term)
         y = values[self.source[term]]
         if block is None:
@@ -91,7 +91,7 @@ class Blockwise(Strategy):
         return target.answer(table.sum(axis=extra))
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """To the cells of the table, the same along what it totals, to what was solved for them."""
+        """``R'c``: spread to the cells of the table, then to the values they are solved from."""
         target, block = self._pair(term)
         c = np.asarray(coefficients, dtype=np.float64)
         if block is None:
@@ -116,7 +116,7 @@ class Blockwise(Strategy):
         return noise * _outside(target, block) * _outer(parts)
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The same, summed factor by factor."""
+        """The sum of ``variances``: a product of sums over the factors."""
         target, block = self._pair(term)
         noise = block_variances[self.source[term]]
         if block is None:
@@ -128,7 +128,7 @@ class Blockwise(Strategy):
         return noise * _outside(target, block) * prod(parts)
 
     def block_errors(self) -> Array:
-        """Every term counts for its one block."""
+        """``sum_q w_q^2 |r_q|^2`` of every block, over the terms it answers."""
         ones = [1.0] * len(self.blocks)
         out = np.zeros(len(self.blocks))
         for t, (term, b) in enumerate(zip(self.workload.terms, self.source, strict=True)):
@@ -136,7 +136,7 @@ class Blockwise(Strategy):
         return out
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The greatest of a product is the product of the greatest."""
+        """The greatest of ``variances``: the product of the greatest of every factor."""
         target, block = self._pair(term)
         noise = block_variances[self.source[term]]
         if block is None:
@@ -218,19 +218,19 @@ def shared_noise(
 
 
 def _aligned(target: Product, block: Product) -> list[tuple[QuerySet, QuerySet]]:
-    """Measured and asked query sets of every attribute of the term."""
+    """Pairs of the measured and the term's query set, for every attribute of the term."""
     measured = dict(block.factors)
     return [(measured[name], queries) for name, queries in target.factors]
 
 
 def _outside(target: Term, block: Product) -> float:
-    """Noise added up over the attributes that are measured but totalled by the term."""
+    """The variance that the attributes of the block add which the term totals."""
     extra = [_variance_of_sum(q) for name, q in block.factors if name not in target.attributes]
     return prod(extra, start=1.0)
 
 
 def _outside_fourths(target: Term, block: Product) -> float:
-    """The same with fourth powers of the coefficients."""
+    """The sum of fourth powers over these attributes."""
     extra = [q for name, q in block.factors if name not in target.attributes]
     return prod((float(q.row_fourths(Total(q.size))[0]) for q in extra), start=1.0)
 
@@ -334,7 +334,7 @@ def _errors(measured: QuerySet, sets: Sequence[QuerySet], p: int) -> Array:
 def _transformed(
     kind: str, design: Design, workload: Workload, noise: Noise, objective: Objective
 ) -> Strategy:
-    """One block for the terms on the same attributes; those without intervals as asked."""
+    """One block for the terms on the same attributes; terms without intervals are measured."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for i, term in enumerate(workload.terms):
         if term.as_product() is not None and term.cells <= LIMITS.table_cells:
@@ -397,42 +397,42 @@ class Combined(Strategy):
 
     @property
     def algorithm(self) -> str:
-        """Those of the parts."""
+        """The names of the algorithms of the parts, each once."""
         return " + ".join(dict.fromkeys(part.algorithm for part in self.parts))
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """By the part of the term, from its own blocks."""
+        """The answers of the part that has the term, from its own blocks."""
         part, local = self.places[term]
         return self.parts[part].answer(local, self._own(part, values))
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """As its part says, by the numbers of all blocks."""
+        """``R'c`` of the part that has the term, by the numbers of all blocks."""
         part, local = self.places[term]
         first = sum(len(s.blocks) for s in self.parts[:part])
         local_weights = self.parts[part].adjoint(local, coefficients)
         return {first + b: weights for b, weights in local_weights.items()}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """As its part says."""
+        """The variances of the part that has the term."""
         part, local = self.places[term]
         return self.parts[part].variances(local, self._own(part, block_variances))
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """As its part says."""
+        """Their sum, from the part that has the term."""
         part, local = self.places[term]
         return self.parts[part].total_variance(local, self._own(part, block_variances))
 
     def block_errors(self) -> Array:
-        """Part by part."""
+        """The block errors of all parts, one after the other."""
         return np.concatenate([part.block_errors() for part in self.parts])
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """As its part says."""
+        """The greatest variance, from the part that has the term."""
         part, local = self.places[term]
         return self.parts[part].greatest_variance(local, self._own(part, block_variances))
 
     def effective_terms(self, term: int) -> Array:
-        """As its part says."""
+        """The effective terms of the part that has the term."""
         part, local = self.places[term]
         return self.parts[part].effective_terms(local)
 
@@ -442,7 +442,7 @@ class Combined(Strategy):
         return SensitivityBound(sum(n.power for n in each), is_exact=False)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
-        """Part by part."""
+        """The diameters of the blocks of all parts, one after the other."""
         return tuple(d for part in self.parts for d in part.block_diameters(norm))
 
     def _own(self, part: int, listed: Sequence[T]) -> Sequence[T]:

@@ -88,7 +88,7 @@ class Proved(Mixture):
     farthest: float
 
     def greatest_column(self, p: int) -> float:
-        """As proved."""
+        """The proved bound on ``|M_j|_p^p`` of every column."""
         return self.norms[p - 1]
 
     def _bounded_chunks(self) -> Iterator[tuple[Array, Array]]:
@@ -98,19 +98,19 @@ class Proved(Mixture):
         )
 
     def coefficient_bounds(self) -> tuple[Array, Array]:
-        """All conditions of one sign at once: no cell goes beyond."""
+        """Sums of the entries of one sign: as if all such conditions held at one cell."""
         numbers = self.entries.astype(np.float64)
         return np.minimum(numbers, 0.0).sum(axis=1), np.maximum(numbers, 0.0).sum(axis=1)
 
     @cached_property
     def greatest(self) -> float:
-        """No coefficient exceeds this."""
+        """A bound on every absolute coefficient."""
         low, high = self.coefficient_bounds()
         return float(max(-low.min(), high.max())) * ROUND_UP
 
     @cached_property
     def is_nonnegative(self) -> bool:
-        """Whether it surely only adds up."""
+        """Whether no entry is below zero, so that no coefficient is."""
         return bool((self.entries >= 0).all())
 
 
@@ -127,13 +127,13 @@ class Conditions(Mixed):
     plain: Conditions | None = field(default=None, kw_only=True, repr=False)
 
     def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
-        """As proved: never too small."""
+        """The proved bound on the columns: never too small."""
         return SensitivityBound(
             self._proved.greatest_column(norm) * scales[0] * ROUND_UP, is_exact=False
         )
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
-        """As proved."""
+        """The proved bound on the distance of two columns."""
         if norm != 2:
             return super()._diameters(norm)
         farthest = min(self._proved.farthest, 4 * self._proved.greatest_column(2))
@@ -151,7 +151,7 @@ class Conditions(Mixed):
 
 
 def first_cells(clauses: Clauses, weights: Array, starts: int) -> Mask:
-    """Cells where every clause holds, and cells climbed from some of them.
+    """Truth values at cells where some clause holds, and at cells climbed from some of them.
 
     Optima over all cells are found on few of them: the cells at which the strategy found so far is
     most sensitive join (Kelley 1960, "The cutting-plane method for solving convex programs").
@@ -184,7 +184,7 @@ def too_long(holds: Mask, form: Array, longer: float) -> tuple[Mask, float]:
 
 
 def joined(cells: Mask, v: Array, candidates: Mask) -> tuple[Mask, Array]:
-    """More cells, with first guesses of their weights."""
+    """The cells with the new candidates, and first guesses of their weights."""
     present = {row.tobytes() for row in cells}
     new = candidates[[row.tobytes() not in present for row in candidates]]
     return np.concatenate([cells, new]), np.append(v, np.full(len(new), float(v.mean())))
@@ -210,7 +210,7 @@ def lower_bound(
     cells: Mask,
     progress: SearchProgress | None,
 ) -> Lower:
-    """From truth values at cells of the domain, and more cells that are found on the way.
+    """Lower bounds from truth values at cells, and at more cells that the search meets.
 
     Only conditions that were read count: of others it is not known where they hold.
 
@@ -267,7 +267,7 @@ def _columns(cells: Mask, read: Mask) -> Mask:
 
 
 def _of_the_mean(truth: Mask, weights: Array) -> Lower:
-    """Bounds on the sum of weighted squares, by weights on the given cells."""
+    """Bounds on the sum of weighted squares, by weights on these cells."""
     matrix = truth.T.astype(np.float64) * weights[:, None]
     roots = root_diagonal(matrix)
     if len(weights) > LIMITS.bounded_conditions:  # the weights of a simpler problem
@@ -330,7 +330,7 @@ def conditions(
 
 
 def _weights(clauses: Clauses, terms: tuple[Term, ...], objective: Objective) -> Array:
-    """Of the different conditions: squares add up for the mean, the greatest counts for the max."""
+    """Of the different conditions: the root of summed squared weights, or the greatest weight."""
     squares = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
     out = np.zeros(clauses.count)
     is_placed = clauses.places >= 0
@@ -358,7 +358,7 @@ def _proportional(
 def _best(
     clauses: Clauses, weights: Array, cells: Mask, progress: SearchProgress | None
 ) -> tuple[Array, Mask]:
-    """The weights of the least error at the known cells, proved at all; and the cells met."""
+    """The weights of least error at these cells, proved at all cells; and the cells met."""
     start = np.ones(len(cells))
     upper, shares = np.inf, weights
     for attempt in range(LIMITS.condition_proofs):
@@ -402,7 +402,7 @@ class _Centre(NamedTuple):
 
 
 def _centre(shares: Array, weights: Array, objective: Objective) -> _Centre:
-    """The t of the least error."""
+    """The t of least error, and what it comes to."""
     total = float(shares.sum())
     t = np.arange(LIMITS.condition_centres) / LIMITS.condition_centres
     more = t / ((1 - t) * total)
@@ -453,7 +453,7 @@ def _mixture(workload: Workload, clauses: Clauses, shares: Array, centre: _Centr
 
 
 def _firsts(workload: Workload, places: Integers) -> tuple[tuple[Term, ...], tuple[Integers, ...]]:
-    """Where each different condition is asked first: in the order of their numbers."""
+    """The terms and queries where each different condition occurs first, in their order."""
     labels = np.where(places >= 0, places, len(places))
     first = np.unique(labels, return_index=True)[1]
     is_first = np.zeros(len(places), dtype=np.bool_)

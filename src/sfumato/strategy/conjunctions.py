@@ -136,7 +136,7 @@ def _is_or(condition: Condition, is_negated: bool) -> bool:
 
 
 def _collected(condition: Condition, domain: Domain, codes: dict[str, int], is_or: bool) -> bool:
-    """Gather the literals of a conjunction, or those of the negation of a disjunction."""
+    """Whether it is a conjunction; its literals, or those of its negation, join ``codes``."""
     waiting = [(condition, is_or)]  # a disjunction is gathered negated
     while waiting:
         part, is_negated = waiting.pop()
@@ -396,16 +396,16 @@ class Group:
 
     @cached_property
     def frontier(self) -> tuple[Array, list[Array]]:
-        """What every sup error costs at least."""
+        """Sup errors, and for each the coefficients of least cost."""
         return _frontier(self.kind[0], self.costs)
 
     @property
     def names(self) -> set[str]:
-        """The attributes that are asked about."""
+        """The attributes of the queries."""
         return {n for s in self.sets for n in s}
 
     def count(self, bit: dict[str, int]) -> None:
-        """How much every character counts, level by level while they are few enough."""
+        """Count how much every character weighs, level by level while they are few enough."""
         width = self.kind[0]
         bits = np.array([[bit[n] for n in s] for s in self.sets], dtype=np.int64)
         bits = bits.reshape(len(self.sets), width)
@@ -444,7 +444,7 @@ def grouped(workload: Workload, read: Sequence[Read]) -> dict[Kind, Group]:
 
 
 def complements(workload: Workload, read: Sequence[Read]) -> float:
-    """How much the disjunctions weigh: each is the total minus a conjunction."""
+    """The weight of all disjunctions: each is the total minus a conjunction."""
     out = 0.0
     for term, reading in zip(workload.terms, read, strict=True):
         if not isinstance(reading, Cube):
@@ -647,7 +647,7 @@ class ByPolynomial(GaussianStrategy):
         return at, out
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """Squared coefficients times the noise; the same for all queries of a cube."""
+        """Squared coefficients times the noise; equal for all queries of a cube."""
         noise, reading = self._vector(block_variances), self.read[term]
         if isinstance(reading, Cube):
             levels = self._levels(reading.attributes, True)
@@ -657,7 +657,7 @@ class ByPolynomial(GaussianStrategy):
         return np.array([float(c**2 @ noise[places]) for places, c in parts])
 
     def _vector(self, numbers: Sequence[float]) -> Array:
-        """As an array; tens of thousands of blocks are not converted for every term."""
+        """The numbers as an array, converted once for all terms."""
         if id(numbers) not in self._known:
             self._known.clear()
             self._known[id(numbers)] = numbers, np.asarray(numbers, dtype=np.float64)
@@ -679,7 +679,7 @@ class ByPolynomial(GaussianStrategy):
         return {int(b): np.array([out[b]]) for b in np.flatnonzero(out)}
 
     def bias_bounds(self, term: int) -> Array:
-        """The sup error of the polynomial of each query."""
+        """The sup error of the polynomial of every query."""
         reading = self.read[term]
         if isinstance(reading, Cube):
             width = len(reading.attributes)
@@ -698,11 +698,11 @@ class ByPolynomial(GaussianStrategy):
         return float((self.bias_bounds(term) ** 2).sum())
 
     def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:  # noqa: ARG002
-        """All coefficients are 1 or -1: every column is as long as the scales add up to."""
+        """The sum of the scales: all coefficients are 1 or -1."""
         return SensitivityBound(float(np.sum(scales)) * ROUND_UP, is_exact=True)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
-        """A replaced record turns a character from 1 to -1, and leaves the total as it is."""
+        """4 for every character, which a record turns from 1 to -1, and 0 for the total."""
         if norm != 2:
             return super()._diameters(norm)
         return tuple(0.0 if mask == 0 else 4.0 for mask in self.masks.tolist())

@@ -29,7 +29,7 @@ from sfumato.solve.nuclear import Certified
 from sfumato.solve.orbits import CLASS_SUMS, Axis, OrbitProblem, Part
 from sfumato.solve.weighted_orbits import row_quadratics
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy, SumOfProducts
-from sfumato.strategy.measured import Piece
+from sfumato.strategy.measured import WORD, Piece
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective
 from sfumato.workload.queries import Matrix, QuerySet, Total
@@ -45,8 +45,6 @@ __all__ = [
     "factorwise",
 ]
 
-
-WORD = 2.0**62  # whole numbers that 64 bits hold, with room
 
 Factors = dict[str, QuerySet]
 
@@ -69,7 +67,7 @@ class Factorization(SumOfProducts):
     _index: dict[Part, int] = field(default_factory=dict, init=False, repr=False)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """The sum over the subspaces that the term reaches."""
+        """The sum over the subspaces that the term reaches, of its queries on their estimates."""
         factors = self._factors(term)
         out = np.zeros([q.rows for q in factors.values()])
         for b in self._reached(factors):
@@ -90,7 +88,7 @@ class Factorization(SumOfProducts):
         return out.reshape(-1)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """The steps of ``answer``, transposed and in reverse order."""
+        """``R'c``: the steps of ``answer``, transposed and in reverse order."""
         factors = self._factors(term)
         table = np.asarray(coefficients, dtype=np.float64)
         table = table.reshape([q.rows for q in factors.values()])
@@ -114,7 +112,7 @@ class Factorization(SumOfProducts):
         return by_block
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """Per subspace a product: the covariance of class sums, squared rows of the residuals."""
+        """Sums over subspaces of products: class sums by covariance, residuals by squares."""
         factors = self._factors(term)
         out = np.zeros([q.rows for q in factors.values()])
         for b in self._reached(factors):
@@ -159,7 +157,7 @@ class Factorization(SumOfProducts):
             yield b, value
 
     def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
-        """Exact over the orbits: all cells of an orbit have the same column norm."""
+        """The greatest over the orbits, exact: cells of an orbit have equal column norms."""
         if norm != 2:
             return super().greatest_column(norm, scales)
         wide = [a for a in self.axes if a.classes > 1]
@@ -190,7 +188,7 @@ class Factorization(SumOfProducts):
         return piece
 
     def _reached(self, factors: Factors) -> list[int]:
-        """Blocks in whose residuals the term takes part."""
+        """The blocks of the subspaces that the term reaches."""
         if not self._index:
             self._index.update({part: b for b, part in enumerate(self.parts)})
         options = []
@@ -201,14 +199,14 @@ class Factorization(SumOfProducts):
         return [self._index[part] for part in product(*options) if part in self._index]
 
     def _summed_axes(self, b: int, factors: Factors) -> list[Axis]:
-        """Factors axes of one class that block b sums up: they carry a factor only."""
+        """The axes of the term of one class that block b sums up: they carry a factor only."""
         pairs = zip(self.axes, self.parts[b], strict=True)
         return [a for a, k in pairs if k == CLASS_SUMS and a.classes == 1 and a.name in factors]
 
     def _with_totals(
         self, part: Array, piece: Piece, factors: Factors, b: int, power: int
     ) -> Array:
-        """Order the axes as asked: drop totals, multiply in the axes that were summed up."""
+        """The part with its axes in the order of the term, times the axes it sums up."""
         rests = {a.name: part.shape[i] for i, a in enumerate(piece.axes)}
         totals = {
             a.name: self._rows_of(a, factors[a.name], CLASS_SUMS)[:, 0] ** power
@@ -362,7 +360,7 @@ def _reaches(axis: Axis, queries: QuerySet | None, label: int) -> bool:
 
 
 def _class_rows(axis: Axis, queries: QuerySet | None) -> Integers:
-    """Distinct asked rows on class sums: means over classes, scaled to be whole."""
+    """The distinct queries on class sums: means over classes, scaled to be whole."""
     if queries is None:
         return np.ones((1, axis.classes), dtype=np.int64)
     dense = np.asarray(queries.dense()) @ axis.indicator * np.sqrt(axis.sizes)  # sums over classes
@@ -413,13 +411,13 @@ class FactorBlock:
 
     @cached_property
     def covariance(self) -> Array:
-        """Of the cells, at unit noise."""
+        """The covariance of the cells at unit noise."""
         if self.inverse is None:
             raise TypeError("queries that are measured as asked need no cells")
         return self.inverse @ self.inverse.T
 
     def variances(self, queries: QuerySet) -> Array:
-        """Of every query, at unit noise."""
+        """The variance of every query at unit noise."""
         if self.inverse is None:
             return np.ones(queries.rows)
         return row_quadratics(queries, self.covariance)
@@ -443,7 +441,7 @@ class Factorwise(GaussianStrategy):
 
     @cached_property
     def combinations(self) -> tuple[tuple[int, ...], ...]:
-        """In the order of the blocks."""
+        """The number of the block of every factor, in the order of the blocks."""
         return tuple(product(*[range(len(f)) for f in self.factors]))
 
     @property
@@ -454,7 +452,7 @@ class Factorwise(GaussianStrategy):
         return term
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:  # noqa: ARG002  there is one
-        """Axis by axis, summed over the combinations."""
+        """The sum over the combinations, each solved axis by axis."""
         target = self._target
         out = np.zeros(target.row_shape)
         for b, chosen in enumerate(self.combinations):
@@ -467,7 +465,7 @@ class Factorwise(GaussianStrategy):
         return out.reshape(-1)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:  # noqa: ARG002
-        """Axis by axis, for every combination."""
+        """``R'c`` of every combination, axis by axis."""
         target = self._target
         by_block = {}
         for b, chosen in enumerate(self.combinations):
@@ -504,7 +502,7 @@ class Factorwise(GaussianStrategy):
         return out
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:  # noqa: ARG002
-        """Products of the variances of the factors."""
+        """The sum over the combinations of products of the variances of the factors."""
         out = np.zeros(self._target.rows)
         for b, chosen in enumerate(self.combinations):
             part = np.full(1, float(block_variances[b]))
@@ -514,11 +512,11 @@ class Factorwise(GaussianStrategy):
         return out
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:  # noqa: ARG002
-        """Products of sums."""
+        """The sum of ``variances``: products of sums."""
         return float(self._unit_totals @ np.asarray(block_variances, dtype=np.float64))
 
     def block_errors(self) -> Array:
-        """There is one term."""
+        """``sum_q w_q^2 |r_q|^2`` of every block, for the one term."""
         return self._target.weight**2 * self._unit_totals
 
     @cached_property
@@ -551,7 +549,7 @@ class Factorwise(GaussianStrategy):
 def factorwise(
     workload: Workload, solve: Callable[[Workload], Strategy], objective: Objective = "rmse"
 ) -> Factorwise:
-    """The product of what ``solve`` finds for every factor alone, for the objective.
+    """The product of the strategies that ``solve`` returns for every factor alone.
 
     Tables, totals and disjoint groups are measured as they are: no strategy is better.
     """
@@ -586,7 +584,7 @@ def factorwise(
 
 
 def _key(queries: QuerySet) -> tuple[int, str | int]:
-    """The same for equal query sets, on whichever attribute."""
+    """A key that is equal for equal query sets, on whichever attribute."""
     return queries.size, queries.key
 
 

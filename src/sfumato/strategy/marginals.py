@@ -50,7 +50,7 @@ from sfumato.solve.lattice import Lattice, asked_sets, lattice
 from sfumato.solve.nuclear import certified_optimum
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy
 from sfumato.strategy.blockwise import power_of, table_block
-from sfumato.strategy.moves import Moves, set_moves
+from sfumato.strategy.moves import BlockMoves, set_moves
 from sfumato.strategy.splits import Split, centred_split
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Noise, Objective
@@ -88,7 +88,7 @@ class Marginals(GaussianStrategy):
         return self._summed(term, {b: self._residual(b, values[b]) for b in inside})
 
     def answers(self, values: Sequence[Array]) -> list[Array]:
-        """The same for all marginals; every piece is centred once."""
+        """``answer`` of every marginal; every piece is centred once."""
         parts = {b: self._residual(b, y) for b, y in enumerate(values)}
         return [self._summed(t, parts) for t in range(self.lattice.terms)]
 
@@ -129,7 +129,7 @@ class Marginals(GaussianStrategy):
         return out
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """All cells of a marginal have the same."""
+        """The variance of every cell: all cells of a marginal have the same."""
         rows = self.workload.terms[term].rows
         return repeated(self.greatest_variance(term, block_variances), rows)
 
@@ -139,13 +139,13 @@ class Marginals(GaussianStrategy):
         return rows * self.greatest_variance(term, block_variances)
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The sum over the pieces within the marginal."""
+        """The variance of a cell: the sum over the pieces within the marginal."""
         inside = self.lattice.within(term)
         parts = np.array([block_variances[b] for b in inside.tolist()]) * self._reading[inside]
         return float(parts.sum() / self._rows[term] ** 2)
 
     def group_variances(self, block_variances: Sequence[float]) -> tuple[list[float], list[float]]:
-        """The same for all marginals at once."""
+        """``total_variance`` and ``greatest_variance`` of all marginals at once."""
         each = self.lattice.below(np.asarray(block_variances) * self._reading) / self._rows**2
         return (each * self._rows).tolist(), each.tolist()
 
@@ -153,7 +153,7 @@ class Marginals(GaussianStrategy):
         return self.group_variances([share**-2 for share in self.shares])[0]
 
     def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
-        """Exact: all cells have columns of the same norm in every block."""
+        """The exact power: all cells have columns of the same norm in every block."""
         power = float((self.lattice.of_pieces(self._columns(norm)) * np.asarray(scales)).sum())
         return SensitivityBound(power * ROUND_UP, is_exact=True)
 
@@ -172,15 +172,15 @@ class Marginals(GaussianStrategy):
         ratio = np.where(is_total, 0.0, 1 + 1 / (np.where(is_total, 2.0, shortest) - 1))
         return tuple((2 * longest * ratio * ROUND_UP).tolist())
 
-    def _moves(self, norm: Norm, may_drop_records: bool) -> Moves | None:
-        """By the attributes in which two cells differ."""
+    def _moves(self, norm: Norm, may_drop_records: bool) -> BlockMoves | None:
+        """The moves by the attributes in which two cells differ, where those are few."""
         if norm != 2:
             return super()._moves(norm, may_drop_records)
         scales = np.array(self.shares) ** 2
         return set_moves(self.lattice, self._sizes, self.piece_norms, scales, may_drop_records)
 
     def block_errors(self) -> Array:
-        """All pieces at once."""
+        """``sum_q w_q^2 |r_q|^2`` of every piece, all at once."""
         weights = np.array([t.weight**2 for t in self.workload.terms])
         return self.lattice.above(weights / self._rows) * self._reading
 
@@ -191,7 +191,7 @@ class Marginals(GaussianStrategy):
 
     @property
     def asked_cells(self) -> float:
-        """The number of cells over all attributes that are asked about."""
+        """The number of cells over all attributes that some marginal has."""
         return float(prod(self.workload.domain.shape[i] for i in self.splits))
 
     def largest_errors(self, each: Array) -> tuple[Array, float]:
@@ -205,13 +205,13 @@ class Marginals(GaussianStrategy):
         return self.lattice.above(c) * self._reading, bound
 
     def with_shares(self, shares: Array) -> Marginals:
-        """The same pieces with other shares."""
+        """The strategy of the same pieces with other shares."""
         blocks = _Blocks(self.workload, self.lattice, self.splits, shares)
         return replace(self, blocks=blocks)
 
     @property
     def is_nonnegative(self) -> bool:
-        """Only the total is."""
+        """Whether only the total is measured: all other pieces have both signs."""
         return self.lattice.pieces == 1
 
     @cached_property
@@ -232,12 +232,12 @@ class Marginals(GaussianStrategy):
 
     @cached_property
     def block_bits(self) -> tuple[int, ...]:
-        """All coefficients are whole."""
+        """0 for every block: all coefficients are whole."""
         return (0,) * self.lattice.pieces
 
     @cached_property
     def block_slacks(self) -> tuple[float, ...]:
-        """All values are exact."""
+        """0 for every block: all values are exact."""
         return (0.0,) * self.lattice.pieces
 
     def digest(self) -> str:
@@ -285,7 +285,7 @@ class Marginals(GaussianStrategy):
         return part
 
     def _summed(self, term: int, parts: Mapping[int, Array]) -> Array:
-        """The greatest piece, with the others spread over it."""
+        """The table of a marginal: its greatest piece, with the others spread over it."""
         inside = self.lattice.within(term).tolist()
         names = self._members(inside[-1])
         out = parts[inside[-1]].copy()
@@ -456,7 +456,7 @@ class WeightedMarginals(Strategy):
         return out.reshape(-1)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """Residuals of the coefficients, repeated along what each table has more."""
+        """``R'c``: residuals of c, repeated along the further attributes of each table."""
         target, domain = self.workload.terms[term].attributes, self.workload.domain
         table = np.asarray(coefficients, dtype=np.float64)
         table = table.reshape([domain[n].size for n in target])
@@ -473,12 +473,12 @@ class WeightedMarginals(Strategy):
         return out
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """The same for every cell of a table, by symmetry."""
+        """The variance of every cell: equal within a table, by symmetry."""
         rows = self.workload.terms[term].rows
         return np.full(rows, self.greatest_variance(term, block_variances))
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """All cells alike."""
+        """The number of cells times their variance."""
         rows = self.workload.terms[term].rows
         return rows * self.greatest_variance(term, block_variances)
 
@@ -568,7 +568,7 @@ def weighted_marginals(workload: Workload) -> WeightedMarginals:
             raise TooLarge(f"the table of {term.name!r} has {term.cells:,} cells")
         names = term.attributes
         weights[names] = weights.get(names, 0.0) + term.weight**2
-    search = _Search(workload, weights)
+    search = _ShareSearch(workload, weights)
     shares = search.best()
     blocks = tuple(Block(table_block(workload, a), s) for a, s in shares.items())
     return WeightedMarginals(
@@ -576,7 +576,7 @@ def weighted_marginals(workload: Workload) -> WeightedMarginals:
     )
 
 
-class _Search:
+class _ShareSearch:
     """Errors of shares, from precisions on the residuals of the asked tables."""
 
     def __init__(self, workload: Workload, weights: dict[Subset, float]) -> None:
@@ -594,7 +594,7 @@ class _Search:
         return float(self.domain.cells(names))
 
     def best(self) -> dict[Subset, float]:
-        """Tables with their shares, summing to 1."""
+        """The tables of least error with their shares, which sum to 1."""
         starts = [self._as_asked(self.weights)]
         if len(self.weights) <= LIMITS.merged_tables:
             starts.append(self._as_asked(merged_tables(self.domain, self.weights)))
@@ -602,13 +602,13 @@ class _Search:
         return min(ends, key=lambda end: end[0])[1]
 
     def _as_asked(self, tables: dict[Subset, float]) -> dict[Subset, float]:
-        """``s^3 ~ error``: best when every table answers for itself."""
+        """Shares ``s^3 ~ error``: best when every table answers for itself."""
         shares = {a: (w * self.cells(a)) ** (1 / 3) for a, w in tables.items()}
         total = sum(shares.values())
         return {a: s / total for a, s in shares.items()}
 
     def _followed(self, start: dict[Subset, float]) -> tuple[float, dict[Subset, float]]:
-        """L-BFGS over the shares of the tables of the start and of all asked residuals."""
+        """The end of L-BFGS over the shares of the start's tables and of all residuals."""
         from scipy.optimize import minimize
 
         tables = list(dict.fromkeys([*start, *self.sets]))
@@ -662,7 +662,7 @@ def _centred(table: Array) -> Array:
 
 
 def merged_tables(domain: Domain, tables: Mapping[Subset, float]) -> dict[Subset, float]:
-    """Join the two tables whose union saves most, while there are such.
+    """The tables after joining, again and again, the two whose union saves most.
 
     A table of n_A cells that answers for weight w errs by ``w n_A``; shared out best, errors e add
     up to ``(sum e^(1/3))^3``.
@@ -726,7 +726,7 @@ class Fourier(Strategy):
         return out
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """One number per character."""
+        """``R'c``: one number per character."""
         return {b: np.array([float(own @ coefficients)]) for b, own in self._within(term)}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
@@ -737,7 +737,7 @@ class Fourier(Strategy):
         return out
 
     def block_errors(self) -> Array:
-        """Squared coefficients, character by character."""
+        """``sum_q w_q^2 |r_q|^2`` of every character."""
         out = np.zeros(len(self.blocks))
         for t, term in enumerate(self.workload.terms):
             for b, coefficients in self._within(t):
@@ -745,7 +745,7 @@ class Fourier(Strategy):
         return out
 
     def effective_terms(self, term: int) -> Array:
-        """One draw per character, with the variances of the shares."""
+        """``(sum r^2 v)^2 / sum r^4 v^2``: one draw per character, v from the shares."""
         rows = self.workload.terms[term].rows
         second, fourth = np.zeros(rows), np.zeros(rows)
         for b, coefficients in self._within(term):
@@ -755,7 +755,7 @@ class Fourier(Strategy):
         return np.divide(second**2, fourth, out=np.ones(rows), where=fourth > 0)
 
     def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:  # noqa: ARG002
-        """All coefficients are 1 or -1: every column is as long as the scales add up to."""
+        """The sum of the scales: all coefficients are 1 or -1."""
         return SensitivityBound(float(np.sum(scales)) * (1 + 2.0**-30), is_exact=True)
 
     def _within(self, term: int) -> Iterator[tuple[int, Array]]:

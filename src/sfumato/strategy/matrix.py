@@ -29,7 +29,7 @@ from sfumato.solve.farthest import farthest_pair
 from sfumato.solve.nuclear import best_root, spanning_cells
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
-from sfumato.strategy.measured import Mixture
+from sfumato.strategy.measured import EXACT, WORD, Mixture
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Mask, Numbers, Objective, SearchProgress
 from sfumato.workload.predicates import Condition, joint_classes, leaves, truth_table
@@ -67,16 +67,16 @@ class Mixed(GaussianStrategy):
     reconstruction: Array
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """``R y``."""
+        """``R y`` of the queries of the term."""
         estimates = self.reconstruction @ np.asarray(values[0], dtype=np.float64)
         return self._taken(term, estimates)
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """Squared rows of R."""
+        """The squared rows of R times the noise variance."""
         return block_variances[0] * self._taken(term, self._squares)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """``R'c``."""
+        """``R'c`` of the queries of the term."""
         place, c = self.places[term], np.asarray(coefficients, dtype=np.float64)
         is_placed = place >= 0
         summed = np.bincount(
@@ -93,18 +93,15 @@ class Mixed(GaussianStrategy):
         return np.append(values, 0.0)[self.places[term]]
 
 
-LARGEST = 2.0**62  # whole numbers that 64 bits hold, with room; a mixture refuses larger ones
-
-
 class Dense(Mixed):
     """A mixture all of whose columns are known."""
 
     def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
-        """Exact, over all different columns."""
+        """The exact power, over all different columns."""
         return SensitivityBound(self._columns[norm] * scales[0] * ROUND_UP, is_exact=True)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
-        """The farthest two columns, of which one may be that of cells that no query counts."""
+        """The distance of the farthest two columns; a cell that no query counts has column 0."""
         if norm != 2:
             return super()._diameters(norm)
         mixture = self.mixture
@@ -118,7 +115,7 @@ class Dense(Mixed):
 
     @cached_property
     def mixture(self) -> Mixture:
-        """Its one block."""
+        """The mixture that is its one block."""
         term = self.blocks[0].term
         if not isinstance(term, Mixture):
             raise TypeError("the block of a dense strategy is a mixture")
@@ -175,7 +172,7 @@ class _Distinct:
 
 
 def _distinct_queries(columns: Columns, terms: Sequence[Term], objective: Objective) -> _Distinct:
-    """Equal queries once: squared weights add up for the mean, the greatest counts for the max."""
+    """The different queries with their weights: the root of summed squares, or the greatest."""
     number: dict[bytes, int] = {}
     rows: list[int] = []
     squares: list[float] = []
@@ -245,7 +242,7 @@ def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
 
 
 def _preferred(lengths: Array) -> Array:
-    """Between 1 and 2: of queries that say about the same, a long one joins the basis.
+    """Factors between 1 and 2: of queries that say about the same, a long one joins the basis.
 
     A multiple of a much shorter one would need coefficients as much larger.
     """
@@ -274,7 +271,7 @@ def _invertible(mixing: Array, basis: Numbers) -> list[Array]:
 def _helped(
     mixing: Array, coordinates: Array, weights: Array, lower: float, objective: Objective
 ) -> Array:
-    """Queries that err by more than the optimum of all are measured as well, just well enough.
+    """The mixing with rows for queries that err by more than the optimum of all.
 
     Noise on ``q`` times its weight over the root of an error makes this error, squared: that of the
     optimum for the largest error, a small part of it for the sum.
@@ -342,7 +339,7 @@ def _longest(matrix: Array, basis: Numbers) -> float:
 def _mixture(
     workload: Workload, columns: Columns, queries: _Distinct, basis: Integers, entries: Integers
 ) -> Mixture:
-    """The integers applied to the first asked query of each kind in the basis."""
+    """The integers applied to the first query of each kind in the basis."""
     terms, picked, order = [], [], []
     left = {int(b): i for i, b in enumerate(basis)}
     for term, place in zip(workload.terms, queries.places, strict=True):
@@ -359,7 +356,7 @@ def _mixture(
     if bits:
         common = np.ldexp(scaled.astype(np.float64), bits)
         # Beyond 64 bits whole numbers would be cut off silently, and with them the sensitivity.
-        scaled = common if np.abs(common).max() > LARGEST else np.rint(common).astype(np.int64)
+        scaled = common if np.abs(common).max() > WORD else np.rint(common).astype(np.int64)
     return Mixture(
         workload.domain,
         f"mixture of {len(basis):,} queries",
@@ -375,7 +372,6 @@ def _mixture(
 # Decision diagrams of queries
 
 
-EXACT = 2.0**53
 PACKED = 60  # truth values that fit in one 64-bit key
 
 Words = npt.NDArray[np.uint64]
@@ -383,7 +379,7 @@ Leaf = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class _Diagram:
+class _QueryDiagram:
     """``moves[name][state, class]`` is the next state; ``values[:, state]`` the column at last."""
 
     moves: dict[str, Integers]
@@ -414,7 +410,7 @@ class Reading:
     names: tuple[str, ...]
     class_sizes: tuple[Array, ...]
     bits: _Bits
-    diagrams: tuple[_Diagram, ...]
+    diagrams: tuple[_QueryDiagram, ...]
     places: tuple[tuple[tuple[bool, int], ...], ...]
 
     @property
@@ -433,7 +429,7 @@ class Reading:
         return out
 
     def move(self, axis: int, states: Words, classes: Integers) -> Words:
-        """Every state by every class of an attribute, states first."""
+        """The states after one more attribute: every state by every class, states first."""
         name = self.names[axis]
         out = np.repeat(states, len(classes), axis=0)
         split = self._bit_words
@@ -447,7 +443,7 @@ class Reading:
         return out
 
     def matrix(self, states: Words) -> Numbers:
-        """The columns of the final states: a row per query, in the order asked."""
+        """The columns of the final states: a row per query, in the order of the terms."""
         octets = np.ascontiguousarray(states[:, : self._bit_words]).view(np.uint8)
         bits = np.unpackbits(octets.reshape(len(states), -1), axis=1, bitorder="little")
         signs = self.bits.is_complement[:, None]
@@ -480,7 +476,7 @@ def read(domain: Domain, terms: Sequence[Term]) -> Reading:
     # Few classes first: the number of states then grows as late as possible.
     names = tuple(sorted(used, key=lambda n: (len(firsts[n]), n)))
     small = {leaf: mask[firsts[leaf[0]]] for leaf, mask in masks.items()}
-    bits, diagrams = _Collector(), list[_Diagram]()
+    bits, diagrams = _Collector(), list[_QueryDiagram]()
     places: list[tuple[tuple[bool, int], ...]] = []
     for i, term in enumerate(terms):
         if conditions := term.as_conditions():
@@ -567,7 +563,7 @@ def _place(
     walk: Sequence[str],
     masks: dict[Leaf, Mask],
     bits: _Collector,
-    diagrams: list[_Diagram],
+    diagrams: list[_QueryDiagram],
 ) -> tuple[bool, int]:
     """A condition as a bit where it or its complement is a conjunction, else as a diagram."""
     names = [n for n in walk if n in condition.attributes]
@@ -607,15 +603,15 @@ def _all_of(sides: Sequence[Mask]) -> Mask:
     return out
 
 
-def _diagram(names: Sequence[str], table: Integers, values: Array) -> _Diagram:
-    """Equal tables of what is left to know are one state, from the last attribute backwards."""
+def _diagram(names: Sequence[str], table: Integers, values: Array) -> _QueryDiagram:
+    """The diagram of a table: equal tables of what is left to know are one state."""
     moves: dict[str, Integers] = {}
     for name in reversed(names):
         rows = table.reshape(-1, table.shape[-1])
         successors, states = np.unique(rows, axis=0, return_inverse=True)
         moves[name] = successors
         table = states.astype(np.int64).reshape(table.shape[:-1])
-    return _Diagram(moves, values if names else values[:, [int(table)]])
+    return _QueryDiagram(moves, values if names else values[:, [int(table)]])
 
 
 def _joined(masks: Sequence[Mask], keys: Sequence[Integers] = ()) -> Integers:

@@ -32,6 +32,8 @@ from sfumato.workload.queries import GRAM_ERROR, Prefix, QuerySet, Ranges, widen
 from sfumato.workload.terms import Term
 
 __all__ = [
+    "EXACT",
+    "WORD",
     "Invertible",
     "Levels",
     "Mixture",
@@ -69,7 +71,7 @@ class Piece(Term):
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Rows of the matrix, then the cells of each compared class."""
+        """Rows of the matrix, then the cells of each class whose deviations are read."""
         members = (int(self.axes[i].sizes[self.part[i]]) for i in self.residual_axes)
         return (len(self.entries), *members)
 
@@ -96,7 +98,7 @@ class Piece(Term):
         return np.asarray(self.entries.astype(out.dtype) @ flat).reshape(-1)
 
     def adjoint(self, y: Numbers) -> Array:
-        """The transposed map."""
+        """``M' y`` as a table of its attributes."""
         rows = np.asarray(y, dtype=np.float64).reshape(self.row_shape)
         classes = [self.axes[i].classes for i in self.class_axes]
         out = np.tensordot(self.entries.T.astype(np.float64), rows, axes=1)
@@ -113,7 +115,7 @@ class Piece(Term):
         return out
 
     def squared_diameter(self) -> float:
-        """Class columns by residuals: the inner product of two residual columns is an extreme.
+        """The greatest squared distance of two columns, from those of classes and residuals.
 
         Columns of ``n I - J`` have squared norm n (n - 1) and inner product -n; over several axes
         the least product is reached by differing along one axis only, the shortest.
@@ -152,7 +154,7 @@ class Piece(Term):
         return factors
 
     def row_powers(self, p: int) -> Array:
-        """Sums over the cells."""
+        """The sum of ``|c|^p`` along every row."""
         sizes = np.ones(1)
         for i in self.class_axes:
             sizes = np.outer(sizes, self.axes[i].sizes).reshape(-1)
@@ -162,7 +164,7 @@ class Piece(Term):
         return np.repeat(mixed * each, prod(members))
 
     def coefficient_bounds(self) -> tuple[Array, Array]:
-        """The extremes of products of the ends."""
+        """The least and the greatest coefficient of every row, or bounds on them."""
         low, high = self.entries.min(axis=1).astype(float), self.entries.max(axis=1).astype(float)
         if self.residual_axes:
             greatest = prod(n - 1 for n in self.row_shape[1:])
@@ -173,7 +175,7 @@ class Piece(Term):
 
     @property
     def fraction_bits(self) -> int:
-        """All coefficients are whole."""
+        """0: all coefficients are whole."""
         return 0
 
     @property
@@ -183,7 +185,7 @@ class Piece(Term):
 
     @property
     def is_nonnegative(self) -> bool:
-        """Whether it only adds up."""
+        """Whether no coefficient is below zero."""
         return not self.residual_axes and bool((self.entries >= 0).all())
 
 
@@ -195,6 +197,7 @@ def _difference_power(n: int, p: int) -> float:
 # Mixtures of queries
 
 EXACT = 2.0**53  # floats hold all whole numbers up to this
+WORD = 2.0**62  # whole numbers that 64 bits hold, with room
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,16 +231,16 @@ class Mixture(Term):
 
     @property
     def rows(self) -> int:
-        """One per row of the matrix."""
+        """The number of rows of the matrix."""
         return len(self.entries)
 
     @property
     def fraction_bits(self) -> int:
-        """The most that a query needs."""
+        """The greatest number of bits after the point that a query needs."""
         return max(t.fraction_bits for t in self.base)
 
     def sources(self) -> tuple[Term, ...]:
-        """The groups whose queries are mixed."""
+        """The terms whose queries are mixed."""
         return self.base
 
     def combine(self, answers: Sequence[Numbers], fits: bool) -> Numbers:
@@ -248,7 +251,7 @@ class Mixture(Term):
         return np.asarray(entries @ self.gathered(parts))
 
     def gathered(self, answers: Sequence[Numbers]) -> Numbers:
-        """The picked answers in common steps, each group being given in steps of its own."""
+        """The picked answers in common steps; each term has its answers in steps of its own."""
         parts = []
         for term, rows, values in zip(self.base, self.picked, answers, strict=True):
             parts.append(values[rows] * 2 ** (self.fraction_bits - term.fraction_bits))
@@ -268,7 +271,7 @@ class Mixture(Term):
         return np.asarray(self.entries.astype(mixed.dtype) @ mixed)
 
     def adjoint(self, y: Numbers) -> Array:
-        """The transposed map."""
+        """``M' y`` as a table of its attributes."""
         back = self.entries.T.astype(np.float64) @ np.asarray(y, dtype=np.float64)
         out, first = np.zeros(self.shape), 0
         for term, rows in zip(self.base, self.picked, strict=True):
@@ -299,7 +302,7 @@ class Mixture(Term):
         return rows * _reach(self.columns) < EXACT / 2
 
     def _bounded_chunks(self) -> Iterator[tuple[Array, Array]]:
-        """The same, with bounds on how far floats are off: coefficients of both signs may cancel.
+        """``chunks``, each with bounds on how far its floats are off.
 
         A sum of n products errs by less than n u / (1 - n u) times that of the absolute values, in
         any order (Higham 2002, "Accuracy and stability of numerical algorithms", section 3.1).
@@ -330,11 +333,11 @@ class Mixture(Term):
         return max(float(np.sqrt((off**2).sum(axis=0).max())) for _, off in chunks)
 
     def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
-        """The greatest column stands for all: the cells cannot be listed."""
+        """One number, the greatest column, for all cells: they cannot be listed."""
         return [((), np.array(self.greatest_column(p)))]
 
     def row_powers(self, p: int) -> Array:
-        """Sums over the cells."""
+        """The sum of ``|c|^p`` along every row, over all cells."""
         out, first = np.zeros(self.rows), 0
         for chunk in self.chunks():
             out += (np.abs(chunk) ** p) @ self.sizes[first : first + chunk.shape[1]]
@@ -354,7 +357,7 @@ class Mixture(Term):
 
     @cached_property
     def is_nonnegative(self) -> bool:
-        """Whether it only adds up."""
+        """Whether no coefficient is below zero, roundings counted."""
         return all(bool((c >= off).all()) for c, off in self._bounded_chunks())
 
 
@@ -453,11 +456,11 @@ class Levels(Invertible):
         return padded_to(self.size, self.widths[-1])
 
     def apply(self, x: Numbers) -> Numbers:
-        """Level by level; exact for integers."""
+        """``M x``, level by level; exact for integers."""
         return self._measured(_pad(widened(x), self.padded))
 
     def adjoint(self, y: Numbers) -> Numbers:
-        """Every cell gathers the rows it is in."""
+        """``M' y``: every cell gathers the rows it is in."""
         return self._spread(y)[: self.size]
 
     def least_squares(self, y: Array) -> Array:
@@ -478,7 +481,7 @@ class Levels(Invertible):
         return self._from_energies(lambda s: _dense_energy(s, dense))
 
     def greatest_variance(self, queries: QuerySet) -> float:
-        """Listed, or for very many intervals a bound: the greatest detail of every level at once.
+        """The greatest of ``row_variances``, or for very many intervals a bound on it.
 
         Within a node of width s, an interval that fills r cells has ``|A_l q|^2 - |A_{l+1} q|^2 <=
         r - r^2 / s <= s / 4``; only the two nodes with its ends have any.
@@ -497,7 +500,7 @@ class Levels(Invertible):
         return float((details / np.array(self.eigenvalues)).sum())
 
     def row_fourths(self, queries: QuerySet) -> Array:
-        """By the paths to the ends of intervals; other queries row by row."""
+        """The sum of fourth powers of ``q M^+``: intervals by their ends, others row by row."""
         ends = queries.intervals()
         out = []
         if ends is not None:
@@ -566,9 +569,10 @@ def _prefixes_energy(size: int, width: int) -> float:
 
 
 def _ranges_energy(size: int, width: int) -> float:
-    """A range is the difference of two of the size + 1 prefixes, each pair once.
+    """``sum_q |A q|^2`` over all ranges of ``size`` cells.
 
-    The sum over pairs of ``|u_s - u_t|^2`` is ``(size + 1) sum |u_t|^2 - |sum u_t|^2``, and the sum
+    A range is the difference of two of the size + 1 prefixes, each pair once. The sum over pairs of
+    ``|u_s - u_t|^2`` is ``(size + 1) sum |u_t|^2 - |sum u_t|^2``, and the sum
     of all prefixes is ``size - j`` at cell j.
     """
     first = np.arange(0, size, width, dtype=np.float64)

@@ -3,7 +3,7 @@
 
 Replacing a record moves the histogram by ``e_i - e_j``, or by ``e_i`` alone where one of the two
 records falls in no cell: a *move*. The loss is ``max over moves of sum_b s_b |M_b d|^2``: one move
-for all blocks together (``Moves``), where adding up the diameters of the blocks
+for all blocks together (``BlockMoves``), where adding up the diameters of the blocks
 (``squared_diameter``, ``l1_diameter``) would take a different move for each. Two descriptions of
 all moves at once:
 
@@ -32,7 +32,7 @@ from sfumato.workload.sensitivity import ROUND_UP, greatest_column_power
 from sfumato.workload.terms import Term
 
 __all__ = [
-    "Moves",
+    "BlockMoves",
     "l1_diameter",
     "pair_moves",
     "set_moves",
@@ -48,7 +48,7 @@ EXACT = 2.0**52  # columns of such integers are floats, and so are their differe
 
 
 @dataclass(frozen=True, eq=False)
-class Moves:
+class BlockMoves:
     """``distances[g, v]``: by how much move v moves the blocks of group g, at scale 1.
 
     Squared in L2, for Gaussian noise; in L1, for Laplace noise, as they are.
@@ -77,7 +77,7 @@ class Moves:
         return np.asarray(means[self.group] * self.norms, dtype=np.float64)
 
 
-def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> Moves | None:
+def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> BlockMoves | None:
     """All pairs of cells of a small domain; None where they are too many.
 
     Distances are squared for p = 2, and in L1 for p = 1.
@@ -110,7 +110,7 @@ def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> Moves | None:
         rows.append(np.concatenate([between[at[first], at[second]], alone]))
     distances = np.unique(np.array(rows), axis=1)
     ones = np.ones(len(terms))
-    return Moves(distances, np.arange(len(terms)), ones, ones)
+    return BlockMoves(distances, np.arange(len(terms)), ones, ones)
 
 
 def _squares_between(columns: Array) -> Array:
@@ -121,7 +121,7 @@ def _squares_between(columns: Array) -> Array:
 
 
 def _sums_between(columns: Array) -> Array:
-    """Columns of whole steps: differences are exact, and the sum of r of them to r 2^-53."""
+    """L1 distances of columns of whole steps: the sum of r differences is good to r 2^-53."""
     from scipy.spatial.distance import cdist
 
     return np.asarray(cdist(columns.T, columns.T, "cityblock"), dtype=np.float64)
@@ -129,8 +129,8 @@ def _sums_between(columns: Array) -> Array:
 
 def set_moves(
     subsets: Lattice, sizes: Array, norms: Array, scales: Array, drops: bool
-) -> Moves | None:
-    """By the attributes in which two cells differ; None where there are too many ways.
+) -> BlockMoves | None:
+    """The moves by the attributes in which two cells differ; None where there are too many.
 
     ``norms`` are the squared columns of the pieces; the scales only say which attributes are alike.
     """
@@ -162,7 +162,7 @@ def set_moves(
     distances[np.abs(distances) < TINY * full[:, None]] = 0.0
     if drops:
         distances = np.concatenate([distances, full[:, None]], axis=1)
-    return Moves(distances, group, norms, full)
+    return BlockMoves(distances, group, norms, full)
 
 
 def _alike(subsets: Lattice, sizes: Array, weights: Array, used: Integers) -> list[Integers]:
@@ -184,7 +184,7 @@ def _alike(subsets: Lattice, sizes: Array, weights: Array, used: Integers) -> li
 def _orbits(
     subsets: Lattice, alike: Sequence[Integers], attributes: int
 ) -> tuple[Integers, Integers]:
-    """How many attributes of each kind a piece has: the different answers, and which is whose."""
+    """The different counts of attributes of each kind in a piece, and which piece has which."""
     kind = np.zeros(attributes, dtype=np.int64)
     for k, members in enumerate(alike):
         kind[members] = k

@@ -112,17 +112,17 @@ class Rooted(Term):
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """Both kinds, in the order of the domain."""
+        """The long attribute and the others, in the order of the domain."""
         return self.domain.in_order([self.along, *self.by])
 
     @property
     def rows(self) -> int:
-        """One value per cell."""
+        """The number of measured values: one per cell."""
         return prod(self.shape)
 
     @property
     def axis(self) -> int:
-        """Where the long attribute is."""
+        """The position of the long attribute among them."""
         return self.attributes.index(self.along)
 
     def apply(self, table: Numbers) -> Numbers:
@@ -132,42 +132,42 @@ class Rooted(Term):
         return self._each(self._rounded, np.asarray(table)).reshape(-1)
 
     def adjoint(self, y: Numbers) -> Array:
-        """The transposed map, to the rounding of floats."""
+        """``M' y``, to the rounding of floats."""
         return np.asarray(self._each(self._back, np.asarray(y, dtype=np.float64)))
 
     def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
-        """The same along every line: sums of coefficients, or upper bounds of their squares."""
+        """Sums of powers of every column along the attribute, or bounds on the squares."""
         powers = self._columns if p == 2 else (np.abs(self._dense()) ** p).sum(axis=0)
         return [((self.along,), powers)]
 
     def row_powers(self, p: int) -> Array:
-        """From the whole matrix; for few cells."""
+        """The sum of ``|c|^p`` along every row, from the whole matrix; for few cells."""
         return self._spread((self._dense() ** p).sum(axis=1))
 
     def coefficient_bounds(self) -> tuple[Array, Array]:
-        """From the whole matrix; for few cells."""
+        """The least and greatest of every row, from the whole matrix; for few cells."""
         dense = self._dense()
         low = dense.min(axis=1) if self.rows == self.chain.nodes else np.zeros(len(dense))
         return self._spread(low), self._spread(dense.max(axis=1))
 
     @property
     def fraction_bits(self) -> int:
-        """The grid of the values (the coefficients are on none)."""
+        """The bits after the point of the values (the coefficients are on no grid)."""
         return GRID_BITS
 
     @property
     def greatest(self) -> float:
-        """No coefficient is greater than the norm of its column."""
+        """A bound on every coefficient: the norm of the longest column."""
         return sqrt(float(self._columns.max()))
 
     @property
     def is_nonnegative(self) -> bool:
-        """Inverses of M-matrices have no negative entry."""
+        """True: inverses of M-matrices have no negative entry."""
         return True
 
     @property
     def slack(self) -> float:
-        """Rounding moves the difference of two values by one step; arithmetic errs relatively."""
+        """How far values may be off in L2: a step of the grid each, and the error of arithmetic."""
         step = (1 + 2.0**-13) * 2.0**-GRID_BITS
         arithmetic = 2 * RELATIVE * (self.chain.nodes + 8) * RECORDS * self.greatest
         return step * sqrt(self.rows) + arithmetic
@@ -383,7 +383,7 @@ class Points:
 
     @cached_property
     def _conductance(self) -> Array:
-        """At every point that is not pinned."""
+        """The conductance at every point that is not pinned."""
         ground = self.cells.ground
         inner = np.concatenate([self.cells.links, ground[-1:]])
         return inner if self.is_pinned else np.concatenate([ground[:1], inner])
@@ -409,7 +409,7 @@ class Points:
 
     @cached_property
     def _terms(self) -> PartialFractions:
-        """Without the pole at 0, whose part is known in closed form."""
+        """The partial fractions without the pole at 0, whose part is known in closed form."""
         psi = self._psi
         return PartialFractions(psi.shifts[1:], psi.first[1:], psi.second[1:])
 
@@ -434,7 +434,7 @@ class Ordered(GaussianStrategy):
 
     @property
     def rooted(self) -> Rooted:
-        """What is measured."""
+        """The root that is measured."""
         term = self.blocks[0].term
         if not isinstance(term, Rooted):
             raise TypeError("an ordered strategy measures one root")
@@ -452,14 +452,14 @@ class Ordered(GaussianStrategy):
         return np.stack([self.points.running_totals(np.ascontiguousarray(x)) for x in lines])
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """Differences of running totals."""
+        """The differences of running totals at the ends of the intervals."""
         self._check_listed(term)
         starts, ends = self._intervals(term)
         totals = self.running_totals(values)
         return self._in_order(term, totals[:, ends] - totals[:, starts])
 
     def asking(self, workload: Workload) -> Ordered:
-        """The same measurement for other intervals of the same attributes."""
+        """The strategy of the same measurement for other intervals of the same attributes."""
         return replace(self, workload=workload, bound=None)
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
@@ -470,7 +470,7 @@ class Ordered(GaussianStrategy):
         return self._in_order(term, block_variances[0] * repeated)
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """All ranges at once from the points, other queries one by one."""
+        """The sum of ``variances``: all ranges at once from the points, others one by one."""
         if self._is_all_ranges(term):
             total = self.points.total_of_ranges
         else:
@@ -484,12 +484,12 @@ class Ordered(GaussianStrategy):
         return block_variances[0] * float(self.points.of_intervals(*self._intervals(term)).max())
 
     def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
+        """Infinite for every answer: Gaussian noise adds up to Gaussian noise."""
         self._check_listed(term)
         return np.full(self.workload.terms[term].rows, np.inf)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """Through the points, line by line."""
+        """``R'c`` through the points, line by line."""
         self._check_listed(term)
         starts, ends = self._intervals(term)
         target = self.workload.terms[term]
@@ -512,7 +512,7 @@ class Ordered(GaussianStrategy):
     def covariance(
         self, term: int, queries: Sequence[int], block_variances: Sequence[float]
     ) -> Array:
-        """``2 Cov(P_b - P_a, P_d - P_c)``: variances of ad and bc less those of ac and bd."""
+        """``Cov(P_b - P_a, P_d - P_c)``: half the variances of ad, bc less those of ac, bd."""
         target = self.workload.terms[term]
         shape = target.row_shape
         places = np.unravel_index(np.array(queries, dtype=np.int64), shape) if shape else ()
@@ -549,7 +549,7 @@ class Ordered(GaussianStrategy):
         return SensitivityBound(scales[0] * self.rooted.greatest**2 * ROUND_UP, is_exact=False)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
-        """No coefficient is negative: two columns are at most sqrt(2) of the longest apart."""
+        """``2 |M_j|^2`` of the longest column: no coefficient is negative."""
         if norm != 2:
             return super()._diameters(norm)
         return (2 * self.rooted.greatest**2 * ROUND_UP,)
@@ -704,7 +704,7 @@ def ordered_chain(weighted: Sequence[tuple[QuerySet, float | Array]]) -> tuple[C
 
 
 def _read(workload: Workload) -> tuple[str, tuple[str, ...], list[tuple[QuerySet, float]]]:
-    """The attribute of the intervals, the others, and what is asked along it."""
+    """The attribute of the intervals, the others, and the weighted query sets along it."""
     products = [t.as_product() for t in workload.terms]
     factors = [None if p is None else dict(p.factors) for p in products]
     names = {
@@ -847,7 +847,7 @@ def _factor(queries: QuerySet) -> FactorLargest:
 
 
 def _is_long(workload: Workload, kind: type[Prefix] | type[Ranges], least: int) -> bool:
-    """Whether it asks for these intervals of one long attribute, for each cell of others."""
+    """Whether the workload asks for such intervals of one long attribute, by cells of others."""
     term = workload.terms[0].as_product()
     if len(workload.terms) > 1 or term is None:
         return False
@@ -910,7 +910,7 @@ def range_bound(size: int, tolerance: float = LIMITS.largest_factor_tolerance) -
 
 
 def range_points(size: int) -> Array:
-    """Weights on the points between cells, of sum 1: a range matters as the product of its ends."""
+    """Weights on the points between cells, of sum 1: a range weighs the product of its ends."""
     half = size // 2
     left = prefix_weights(half + 1, LIMITS.largest_rough_tolerance).w[::-1] ** LIMITS.point_evenness
     right = prefix_weights(size - half, LIMITS.largest_rough_tolerance).w ** LIMITS.point_evenness

@@ -91,7 +91,7 @@ class Pieces(SumOfProducts):
         return out.reshape(-1)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """Rests along the attributes of a piece, totals along the others."""
+        """``R'c``: deviations along the attributes of a piece, totals along the others."""
         factors = self._factors(term)
         table = np.asarray(coefficients, dtype=np.float64)
         table = table.reshape([q.rows for q in factors.values()])
@@ -213,7 +213,7 @@ class Pieces(SumOfProducts):
     def _with_totals(
         self, part: Array, inside: Subset, factors: Mapping[str, QuerySet], power: int
     ) -> Array:
-        """Put the axes in the order asked and multiply in the totals of the others."""
+        """The part with its axes in the order of the term, times the totals of the others."""
         rests = dict(zip(inside, part.shape, strict=True))
         outside = {n: q for n, q in factors.items() if n not in rests}
         totals = {n: self._coefficients(n, q)[0] ** power for n, q in outside.items()}
@@ -347,7 +347,7 @@ _Key = tuple[str | int, int]
 
 
 def _key(queries: QuerySet) -> _Key:
-    """Equal for equal query sets, where the kind says all."""
+    """A key that is equal for equal query sets, where the kind says all."""
     return queries.key, queries.size
 
 
@@ -509,7 +509,7 @@ def _program(workload: Workload, splits: Mapping[str, Split]) -> tuple[_Program,
 
 
 def _subset_order(names: Subset) -> list[int]:
-    """Where the subsets, by size, are among products written as binary numbers."""
+    """The places of the subsets, by size, among products written as binary numbers."""
     insides = chain.from_iterable(combinations(range(len(names)), k) for k in range(len(names) + 1))
     return [sum(2**i for i in inside) for inside in insides]
 
@@ -602,7 +602,7 @@ class _Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class _Problem:
+class _UnionBound:
     """``a`` and ``b`` of every query set (by number), and where each term uses which."""
 
     subsets: Lattice
@@ -619,7 +619,7 @@ class _Problem:
         return list(self.axes)
 
     def root(self) -> float:
-        """The sum over A."""
+        """The sum over A of the square roots: the bound is its square."""
         pairs = self.subsets.of_pairs(
             [self.b[u] for u in self.used], [self.a[u] for u in self.used]
         )
@@ -647,7 +647,7 @@ class _Problem:
             self.a[number], self.b[number] = _parts(gram, v, float(self.ratio[number]))
 
     def _best_ratio(self, number: int) -> float:
-        """The derivative by a over the one by b, within reason."""
+        """The derivative by a over the one by b, within ``LIMITS.pinched_ratios``."""
         now, step = self.root(), LIMITS.pinched_step * float(self.a[number] + self.b[number])
         gains = []
         for values in (self.a, self.b):
@@ -672,7 +672,7 @@ def _parts(gram: Array, v: Array, rho: float) -> tuple[float, float]:
     return along / rho, float(roots.sum()) - along
 
 
-def _problem(workload: Workload, cells: Mapping[str, Array]) -> _Problem | None:
+def _problem(workload: Workload, cells: Mapping[str, Array]) -> _UnionBound | None:
     place = {name: i for i, name in enumerate(workload.domain.names)}
     numbers: dict[tuple[int, str | int], int] = {}
     sets_along: dict[int, dict[int, QuerySet]] = {}
@@ -692,7 +692,7 @@ def _problem(workload: Workload, cells: Mapping[str, Array]) -> _Problem | None:
     used = tuple(_listed(symbols, terms, rows.shape[1]) for terms, rows in subsets.by_size)
     weights = np.array([term.weight**2 for term in workload.terms])
     ones = np.ones(len(numbers))
-    made = _Problem(subsets, weights, used, ones, ones.copy(), ones.copy(), {})
+    made = _UnionBound(subsets, weights, used, ones, ones.copy(), ones.copy(), {})
     for i, queries_of in sets_along.items():
         size = workload.domain.shape[i]
         if all(q.is_identity for q in queries_of.values()):

@@ -37,7 +37,7 @@ from sfumato.strategy.conditions import Conditions
 from sfumato.strategy.factorization import Factorization
 from sfumato.strategy.marginals import Marginals
 from sfumato.strategy.matrix import Dense, dense
-from sfumato.strategy.moves import Moves
+from sfumato.strategy.moves import BlockMoves
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective
 from sfumato.workload.workload import Workload
@@ -96,7 +96,7 @@ def best_for_pairs(
 
 
 @dataclass(frozen=True, eq=False)
-class _Problem:
+class _PairProblem:
     """T, weights, columns of F_B (and 0, if a record can be dropped), Q of their differences.
 
     F_B stands for its queries divided by their ``lengths``: coefficients may be ages or incomes.
@@ -112,7 +112,7 @@ class _Problem:
 
     @property
     def gram(self) -> Array:
-        """G."""
+        """G, the weighted Gram matrix of the queries in coordinates of F_B."""
         return (self.coordinates * self.squares[:, None]).T @ self.coordinates
 
     def errors(self, form: Array) -> Array:
@@ -122,7 +122,7 @@ class _Problem:
         return np.asarray(self.squares * each, dtype=np.float64)
 
     def error(self, form: Array) -> float:
-        """Their sum, or the largest."""
+        """The sum of ``errors``, or the greatest of them."""
         each = self.errors(form)
         return float(each.max() if self.objective == "max" else each.sum())
 
@@ -142,7 +142,7 @@ class _Problem:
         return np.asarray(left[:, 0] / reads[0], dtype=np.float64)
 
 
-def _problem(start: Dense, objective: Objective, drops: bool) -> _Problem | None:
+def _problem(start: Dense, objective: Objective, drops: bool) -> _PairProblem | None:
     mixture = start.mixture
     rank, count = mixture.columns.shape
     if rank > LIMITS.pairwise_rank or count > LIMITS.pairwise_cells:
@@ -165,10 +165,10 @@ def _problem(start: Dense, objective: Objective, drops: bool) -> _Problem | None
     if kept_rank == 0 or kept_rank < rank - 1:
         return None
     basis = left[:, :kept_rank]
-    return _Problem(coordinates, squares, columns, lengths, basis, objective, drops)
+    return _PairProblem(coordinates, squares, columns, lengths, basis, objective, drops)
 
 
-def _largest(problem: _Problem) -> tuple[Array, float]:
+def _largest(problem: _PairProblem) -> tuple[Array, float]:
     """The form Y on differences and the lower bound, for the largest error."""
     reading = problem.coordinates @ problem.basis
     points = problem.inner
@@ -185,7 +185,7 @@ def _largest(problem: _Problem) -> tuple[Array, float]:
     return form / _widest_pairs(form, points), optimum.lower
 
 
-def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
+def _solved(problem: _PairProblem, start: Dense) -> tuple[Array, float]:
     """The form Y on differences, and the greatest lower bound."""
     points = problem.inner
     small = problem.basis.T @ problem.gram @ problem.basis
@@ -242,13 +242,13 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
 
 
 def _reaching(form: Array) -> Array:
-    """Queries can be so small that the best form does not reach them: all get a least share."""
+    """The form with a least share for every query, however small."""
     share = LIMITS.pairwise_share_minimum * float(np.linalg.norm(form, 2))
     return np.asarray(form + share * np.eye(len(form)), dtype=np.float64)
 
 
-def _helped(problem: _Problem, form: Array, bound: float) -> Array:
-    """Queries that err by more than the optimum are measured as well, just well enough."""
+def _helped(problem: _PairProblem, form: Array, bound: float) -> Array:
+    """The form with what queries need that err by more than the optimum."""
     far = problem.errors(form) > bound * (1 + LIMITS.pairwise_helped)
     if not far.any() or bound <= 0:
         return form
@@ -284,7 +284,7 @@ def _farthest(form: Array, points: Array, count: int) -> Integers:
     return np.stack([first[chosen], second[chosen]], axis=1)
 
 
-def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
+def _rounded(start: Dense, problem: _PairProblem, form: Array) -> Dense | None:
     """Integers in proportion to a root of the form, the total beside it, as few bits as will do."""
     values, vectors = np.linalg.eigh(form)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T @ problem.basis.T
@@ -321,7 +321,7 @@ def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
     return best
 
 
-def _total_row(start: Dense, problem: _Problem) -> Array | None:
+def _total_row(start: Dense, problem: _PairProblem) -> Array | None:
     """The coefficients of a multiple of the total: whole numbers, if they are fractions.
 
     If they are not, a multiple is rounded like all other rows: then it moves, by as little as
@@ -340,7 +340,7 @@ def _total_row(start: Dense, problem: _Problem) -> Array | None:
 
 
 def _measured(start: Dense, entries: Integers) -> Dense:
-    """The same queries, mixed by other integers."""
+    """The strategy of the same queries, mixed by other integers."""
     mixture = replace(start.mixture, entries=np.ascontiguousarray(entries))
     coordinates = start.reconstruction @ start.mixture.entries.astype(np.float64)
     inverse = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
@@ -393,7 +393,7 @@ def for_replace_one(
 
 
 def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Strategy:
-    """Nothing taken away, if that is better; of the bounds, one is for replaced records alone."""
+    """The strategy or its ``plain`` one, whichever errs less, with the bounds of both kinds."""
     options = [strategy] if strategy.plain is None else [strategy, strategy.plain]
     best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
     add_remove_bound = strategy.bound_for(objective)
@@ -428,7 +428,7 @@ def _with_shares(strategy: Strategy, shares: Array) -> Strategy:
     return replace(strategy, blocks=tuple(Block(b.term, s) for b, s in pairs))
 
 
-def _greatest_moves(strategy: Strategy, drops: bool) -> Moves:
+def _greatest_moves(strategy: Strategy, drops: bool) -> BlockMoves:
     """One move that stands for all: every block by its own diameter."""
     widest = np.array(strategy.block_diameters(2))
     if drops:
@@ -436,7 +436,7 @@ def _greatest_moves(strategy: Strategy, drops: bool) -> Moves:
         alone = [strategy.greatest_column(2, unit.tolist()).power for unit in ones]
         widest = np.maximum(widest, alone)
     count = len(widest)
-    return Moves(widest[:, None], np.arange(count), np.ones(count), np.ones(count))
+    return BlockMoves(widest[:, None], np.arange(count), np.ones(count), np.ones(count))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -448,7 +448,7 @@ class _Weighed:
     lower: float
 
 
-def _weighed(errors: Array, moves: Moves) -> _Weighed:
+def _weighed(errors: Array, moves: BlockMoves) -> _Weighed:
     """Maximise ``(sum_b sqrt(e_b d_b))^2`` over lambda; of many moves the farthest join."""
     groups, count = moves.distances.shape
     roots = np.bincount(moves.group, np.sqrt(np.maximum(errors, 0.0) * moves.norms), groups)
@@ -482,7 +482,7 @@ def _weighed(errors: Array, moves: Moves) -> _Weighed:
 
 
 def _balanced(parts: Array, table: Array, start: Array | None) -> _Weighed:
-    """The same for a table of few moves."""
+    """``_weighed`` for a table of few moves."""
     proved: list[Array] = []
     lower = 0.0
 
@@ -542,8 +542,8 @@ def _marginals(strategy: Marginals, objective: Objective, drops: bool) -> Strate
     )
 
 
-def _uniform_moves(strategy: Marginals, drops: bool) -> Moves:
-    """Two cells drawn at random: ``2 |M_A|^2 / (1 - 1/N)`` on average, for all pieces but {}."""
+def _uniform_moves(strategy: Marginals, drops: bool) -> BlockMoves:
+    """The mean move of two random cells: ``2 |M_A|^2 / (1 - 1/N)`` for all pieces but {}."""
     subsets = strategy.lattice
     norms, cells = strategy.piece_norms, strategy.asked_cells
     group = np.minimum(np.arange(subsets.pieces), 1)
@@ -551,7 +551,7 @@ def _uniform_moves(strategy: Marginals, drops: bool) -> Moves:
     distances = np.array([[0.0], [2 / (1 - 1 / cells)]])[: len(counts)]
     if drops:
         distances = np.concatenate([distances, np.ones((len(counts), 1))], axis=1)
-    return Moves(distances * counts[:, None], group, norms, counts)
+    return BlockMoves(distances * counts[:, None], group, norms, counts)
 
 
 def _orbit_bound(strategy: Factorization, objective: Objective, drops: bool) -> float:

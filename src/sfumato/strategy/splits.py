@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 
-ROOM = 43  # bits of a coefficient up to which vault.measure computes with machine words
+WORD_BITS = 43  # bits of a coefficient up to which vault.measure computes with machine words
 
 
 def entry_bits(workload: Workload) -> int:
@@ -64,7 +64,7 @@ def entry_bits(workload: Workload) -> int:
         if rounded:
             cells = [q.size for q in sets if q.is_identity]
             taken = sum(ceil(log2(n - 1)) for n in cells if n > 2)
-            most = min(most, (ROOM - taken) // rounded)
+            most = min(most, (WORD_BITS - taken) // rounded)
     return max(most, LIMITS.split_bits[0])
 
 
@@ -74,16 +74,16 @@ class Centred(QuerySet):
 
     @property
     def name(self) -> str:
-        """``centred``."""
+        """The name ``centred``."""
         return "centred"
 
     @property
     def rows(self) -> int:
-        """One per cell."""
+        """The number of queries: one per cell."""
         return self.size
 
     def inner_products(self) -> tuple[float, float]:
-        """-n and n (n - 1)."""
+        """``-n`` and ``n (n - 1)``: the least and the greatest of two columns."""
         n = self.size
         return float(-n if n > 1 else 0), float(n * (n - 1))
 
@@ -92,7 +92,7 @@ class Centred(QuerySet):
         return np.asarray(self.size * x - x.sum(axis=0, keepdims=True, dtype=x.dtype))
 
     def adjoint(self, y: Numbers) -> Numbers:
-        """The matrix is symmetric."""
+        """``M' y = M y``: the matrix is symmetric."""
         return self.apply(y)
 
     def column_powers(self, p: int) -> Array:
@@ -100,11 +100,11 @@ class Centred(QuerySet):
         return np.full(self.size, float((self.size - 1) ** p + self.size - 1))
 
     def row_powers(self, p: int) -> Array:
-        """The matrix is symmetric."""
+        """Those of the columns: the matrix is symmetric."""
         return self.column_powers(p)
 
     def coefficient_bounds(self) -> tuple[Array, Array]:
-        """-1 and n - 1."""
+        """-1 and n - 1 for every query."""
         return np.full(self.size, -1.0), np.full(self.size, self.size - 1.0)
 
     @property
@@ -114,7 +114,7 @@ class Centred(QuerySet):
 
     @property
     def is_nonnegative(self) -> bool:
-        """Differences have both signs."""
+        """Whether there is one cell: differences have both signs."""
         return self.size == 1
 
 
@@ -132,7 +132,7 @@ class Split:
 
     @cached_property
     def inverse(self) -> Array:
-        """Cells x measured rows."""
+        """The pseudo-inverse of the integers: cells x measured rows."""
         if self.is_centred:
             n = self.measured.size
             return (np.eye(n) - 1 / n) / n
@@ -146,7 +146,7 @@ class Split:
 
     @property
     def is_centred(self) -> bool:
-        """Whether it is that of a table of counts."""
+        """Whether it is the split of a table of counts."""
         return isinstance(self.measured, Centred)
 
     @cached_property
@@ -165,7 +165,7 @@ class Split:
         return np.tensordot(self.inverse, y, axes=1)
 
     def cells_adjoint(self, x: Array) -> Array:
-        """The transposed map, from cells to measured values."""
+        """``(S^+)' x`` along the first axis: from cells to measured values."""
         if self.is_centred:
             return self.cells(x)
         return np.tensordot(self.inverse.T, x, axes=1)
@@ -230,7 +230,7 @@ class Optimum:
 
     @cached_property
     def x(self) -> Array:
-        """X itself."""
+        """The matrix X."""
         scaled = self.vectors / np.sqrt(self.v * self.scale)[:, None]
         return np.asarray((scaled * np.sqrt(self.values)) @ scaled.T)
 
@@ -241,7 +241,7 @@ class Optimum:
 
     @cached_property
     def unseen(self) -> Array:
-        """z, scaled to sum 1."""
+        """z, scaled to sum 1: what the rest does not see."""
         return np.asarray(self.inverse.sum(axis=1) * self.share, dtype=np.float64)
 
     def squares(self, grams: Sequence[Array]) -> tuple[Array, Array]:
@@ -330,7 +330,7 @@ def optimal_split(
 
 
 def short_basis(sets: Sequence[QuerySet], has_total: bool) -> Integers | None:
-    """Independent asked queries, the total first if it is one; None if they span all cells.
+    """Independent queries, the total first if it is one; None if they span all cells.
 
     Single cells, prefixes and ranges span all; sets that are too large, or whose coefficients are
     no whole numbers, are taken to do so.
@@ -361,7 +361,7 @@ def short_basis(sets: Sequence[QuerySet], has_total: bool) -> Integers | None:
 
 
 def _within(optimum: Optimum, bits: int, basis: Integers, has_total: bool) -> Split:
-    """The split where queries span less than all cells: S = C B with B asked queries, C rounded.
+    """The split where queries span less than all cells: S = C B with B queries, C rounded.
 
     Every row of S is a whole combination of asked queries (and of the total), so rounding does not
     leave their span: ``q = alpha 1' + r S`` for every one of them, exactly.
@@ -387,7 +387,7 @@ def _within(optimum: Optimum, bits: int, basis: Integers, has_total: bool) -> Sp
 
 # The best splits for a union
 
-DRAWN = 52  # bits of a product of coefficients: noise of 2^60 of them can be drawn
+DRAWN_BITS = 52  # bits of a product of coefficients: noise of 2^60 of them can be drawn
 
 TermFactors = Sequence[Mapping[str, QuerySet]]
 
@@ -469,7 +469,7 @@ class _Family:
         return np.asarray(chebyshev.chebfit(places, np.array(values), LIMITS.split_nodes - 1))
 
     def at(self, log_weight: float) -> tuple[Array, Array]:
-        """About a^2 and b^2 of every set."""
+        """a^2 and b^2 of every set at a weight, interpolated."""
         low, high = LIMITS.split_log_weights
         place = 2 * (log_weight - low) / (high - low) - 1
         values = np.asarray(chebyshev.chebval(place, self.curve), dtype=np.float64) ** 2
@@ -517,7 +517,7 @@ def union_of_splits(workload: Workload, term_factors: TermFactors) -> SplitUnion
         [tuple(numbers[n, id(q)] for n, q in factors.items()) for factors in term_factors],
         np.array([t.weight**2 for t in workload.terms]),
     )
-    search = _Search(workload, term_factors, sets, numbers, made)
+    search = _SplitSearch(workload, term_factors, sets, numbers, made)
     splits = search.best_splits()
     rests, totals = np.ones(len(numbers)), np.ones(len(numbers))
     cost = np.ones(len(workload.domain.names))
@@ -547,7 +547,7 @@ def _read(split: Split, queries: QuerySet) -> tuple[float, float]:
     return totals, 0.0 if is_total else rests
 
 
-class _Search:
+class _SplitSearch:
     """The extra weight of every attribute."""
 
     def __init__(
@@ -583,16 +583,16 @@ class _Search:
         A piece multiplies the coefficients of its attributes, and its noise grows with them: those
         of a split that is rounded, n - 1 for n cells that are compared with their mean.
         """
-        bits = DRAWN
+        bits = DRAWN_BITS
         for factors in term_factors:
             rounded = sum(n in self.families for n in factors)
             taken = sum(log2(self.domain[n].size) for n in factors if n not in self.families)
             if rounded:
-                bits = min(bits, int(DRAWN - taken) // rounded)
+                bits = min(bits, int(DRAWN_BITS - taken) // rounded)
         return max(bits, LIMITS.split_bits_minimum)
 
     def best_splits(self) -> dict[str, Split]:
-        """Attribute by attribute, the extra weight that lowers the error most."""
+        """The splits of least error, by the best extra weight of every attribute."""
         splits = {}
         for name, listed in self.sets.items():
             size = self.domain[name].size

@@ -386,9 +386,9 @@ class StrategyLimits:
     moves_tolerance: float = 1e-4
     """Relative accuracy of the weights of moves."""
     moves_listed: int = 1024
-    """Moves that are weighed at once without choosing among them."""
+    """BlockMoves that are weighed at once without choosing among them."""
     moves_added: int = 256
-    """Moves that join in one round."""
+    """BlockMoves that join in one round."""
     moves_rounds: int = 12
     """Rounds in which moves join."""
     moves_weight_minimum: float = 1e-9

@@ -211,9 +211,10 @@ def make_filter(
     width: int | None = None,
     echo: tuple[Array, Array] | None = None,
 ) -> Filter:
-    """Round coefficients to 2^-60; ``kappa_at`` are the scales at ``starts``, joined by lines.
+    """The filter of coefficients rounded to 2^-60; scales are joined by lines.
 
-    ``starts`` ends with the length; ``fades`` and ``shares`` have a row per stretch.
+    ``kappa_at`` are the scales at ``starts``, which ends with the length; ``fades`` and ``shares``
+    have a row per stretch.
     """
     scales = []
     for first, last, steps in zip(kappa_at, kappa_at[1:], np.diff(starts), strict=False):
@@ -268,7 +269,7 @@ class TimeTree:
     levels: int
 
     def completed(self, step: int) -> int:
-        """How many nodes end with a step (counted from 1): those of the lowest levels."""
+        """The number of nodes that end with a step (from 1): those of the lowest levels."""
         count, size = 1, self.branching
         while count < self.levels and step % size == 0:
             count, size = count + 1, size * self.branching
@@ -276,7 +277,7 @@ class TimeTree:
 
     @cached_property
     def rows_squared(self) -> Array:
-        """How many nodes make up every answer."""
+        """The number of nodes that make up every answer."""
         high = np.arange(1, self.length + 1)
         low = np.zeros_like(high) if self.width is None else np.maximum(high - self.width, 0)
         total = np.zeros(self.length)
@@ -308,7 +309,7 @@ class TimeTree:
 
     @property
     def state_size(self) -> int:
-        """Open nodes, and for every level what answers may still need of it."""
+        """The number of open nodes, and of those that later answers may still need."""
         if self.width is None:
             return 2 * self.levels
         sizes = [int(self.branching**level) for level in range(self.levels)]

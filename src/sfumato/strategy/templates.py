@@ -82,7 +82,7 @@ class Template(Invertible):
 
     @property
     def rows(self) -> int:
-        """One per class, and the extra ones."""
+        """The number of queries: one per class, and the extra ones."""
         return len(self.diagonal) + len(self.extra)
 
     @cached_property
@@ -91,7 +91,7 @@ class Template(Invertible):
         return np.bincount(self.class_of, minlength=len(self.diagonal)).astype(np.float64)
 
     def apply(self, x: Numbers) -> Numbers:
-        """Exact for integers."""
+        """``M x``; exact for integers."""
         x = widened(x)
         sums = np.zeros((len(self.diagonal), *x.shape[1:]), dtype=x.dtype)
         np.add.at(sums, self.class_of, x)
@@ -114,7 +114,7 @@ class Template(Invertible):
         return np.concatenate([self.diagonal.astype(np.float64) ** p * self.members, more])
 
     def coefficient_bounds(self) -> tuple[Array, Array]:
-        """The ends of every row."""
+        """The least and the greatest coefficient of every row."""
         single = self.diagonal if len(self.diagonal) == 1 else np.zeros_like(self.diagonal)
         low = np.concatenate([single, self.extra.min(axis=1)])
         high = np.concatenate([self.diagonal, self.extra.max(axis=1)])
@@ -127,7 +127,7 @@ class Template(Invertible):
 
     @property
     def is_nonnegative(self) -> bool:
-        """Whether the extra rows only add up."""
+        """Whether no extra coefficient is below zero."""
         return bool((self.extra >= 0).all())
 
     def least_squares(self, y: Array) -> Array:
@@ -137,7 +137,7 @@ class Template(Invertible):
         return np.asarray((sums / self.members.reshape(shape))[self.class_of], dtype=np.float64)
 
     def transposed(self, c: Array) -> Array:
-        """The mean over every class, then ``M (M'M)^-1``."""
+        """``M (M'M)^-1`` times the mean of c over every class."""
         sums = np.zeros((len(self.diagonal), *c.shape[1:]))
         np.add.at(sums, self.class_of, np.asarray(c, dtype=np.float64))
         shape = (-1, *[1] * (c.ndim - 1))
@@ -154,7 +154,7 @@ class Template(Invertible):
         return float((queries.gram() * self._covariance).sum())
 
     def row_fourths(self, queries: QuerySet) -> Array:
-        """From the rows of the reconstruction; those of intervals are differences of sums."""
+        """The sum of fourth powers of the rows of the reconstruction of every query."""
         inverse = self.transposed(np.eye(self.size)).T
         ends = queries.intervals()
         step = max(1, LIMITS.template_coefficients_at_once // self.rows)
@@ -185,7 +185,7 @@ class Template(Invertible):
 
     @cached_property
     def _covariance(self) -> Array:
-        """That of the cells, every class spread evenly over its cells."""
+        """The covariance of the cells, every class spread evenly over its cells."""
         scaled = self.class_covariance / np.outer(self.members, self.members)
         return scaled[np.ix_(self.class_of, self.class_of)]
 
@@ -328,7 +328,7 @@ def _starts(gram: Array) -> Iterator[Array]:
 
 
 def _few(weighted: Sequence[tuple[float, QuerySet]], first: Integers) -> Iterator[Array]:
-    """Few queries as shares of what is most for each, and what is left to that.
+    """Few queries as a start: as parts of the greatest coefficient, and what is left to it.
 
     A count and a sum of numbers u in [0, 1] are read from the sums of u and of 1 - u, whose columns
     have L1 norm 1: no more than the count alone would have.
@@ -356,7 +356,7 @@ def _scattered(rows: int, cells: int) -> Array:
 
 
 def _classes(sets: Sequence[QuerySet]) -> Integers:
-    """Cells with equal coefficients in all queries are one class."""
+    """A class for every cell: cells with equal coefficients in all queries share one."""
     size = sets[0].size
     if any(q.separates_cells for q in sets):
         return np.arange(size)
@@ -445,7 +445,7 @@ class _Designs:
 
 
 def _groupings(workload: Workload, designs: _Designs) -> list[list[list[int]]]:
-    """All products together, by largest sets of attributes, by merged ones, every group alone."""
+    """Groupings of the terms: all together, by largest sets, by merged ones, each alone."""
     products = {
         i: product for i, t in enumerate(workload.terms) if (product := t.as_product()) is not None
     }
@@ -479,7 +479,7 @@ def _groupings(workload: Workload, designs: _Designs) -> list[list[list[int]]]:
 def _assigned(
     products: Mapping[int, Product], tables: Iterable[tuple[str, ...]], domain: Domain
 ) -> list[list[int]]:
-    """Every term to the smallest set of attributes that holds its own."""
+    """The terms by table: each with the smallest set of attributes that holds its own."""
     members: dict[tuple[str, ...], list[int]] = {names: [] for names in tables}
     sizes = {names: domain.cells(names) for names in members}
     for i, term in products.items():
@@ -501,7 +501,7 @@ def _alone(term: Product, designs: _Designs) -> float:
 def _measured(
     workload: Workload, groups: Sequence[Sequence[int]], objective: Objective, designs: _Designs
 ) -> Strategy:
-    """A fitted product for every group of terms; other terms as asked or as tables."""
+    """The strategy of a fitted product per group; other terms as they are or as tables."""
     blocks: list[Term] = []
     source: dict[int, int] = {}
     for members in groups:
@@ -518,14 +518,14 @@ def _measured(
 
 
 def _kind(queries: QuerySet) -> object:
-    """Query sets of one kind and size are equal, except for given ones."""
+    """A key of a query set: its kind and size, or itself where coefficients were given."""
     name = queries.name
     is_given = name.startswith(("matrix", "groups")) or hasattr(queries, "entries")
     return queries if is_given else (name, queries.size)
 
 
 def _designed(weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:
-    """Single cells, a template, or for long attributes a weighted tree."""
+    """The measured set: single cells, a template, or for long attributes a weighted tree."""
     size = weighted[0][1].size
     if all(q.is_identity for _, q in weighted):
         return Identity(size)
@@ -537,7 +537,7 @@ def _designed(weighted: WeightedSets, p: int, previous: QuerySet | None) -> Quer
 
 
 def _directly_measured(workload: Workload, term: Term) -> Term:
-    """As asked, or as a table where that errs less."""
+    """The term's own queries, or its table where that errs less."""
     if term.as_product() is not None or term.is_wide or term.cells > LIMITS.table_cells:
         return term
     longest = prod(float(values.max()) for _, values in term.column_factors(1))

@@ -74,7 +74,7 @@ class _Nodes(Levels):
         return float(max(self.weights))
 
     def column_powers(self, p: int) -> Array:
-        """One node per level."""
+        """``sum_j w_j^p`` for every cell: it is in one node per level."""
         return np.full(self.size, float(sum(w**p for w in self.weights)))
 
     def row_powers(self, p: int) -> Array:
@@ -87,7 +87,7 @@ class _Nodes(Levels):
         return np.where(cells == self.size, weights, 0.0), np.where(cells > 0, weights, 0.0)
 
     def inner_products(self) -> tuple[float, float]:
-        """Cells share the levels above where their paths part: all of them, or the fewest."""
+        """The sums of squared weights of the levels that two cells share: fewest and most."""
         squares = [float(w**2) for w in self.weights]
         if self.size == 1:
             return sum(squares), sum(squares)
@@ -114,7 +114,7 @@ class _Nodes(Levels):
         return np.concatenate(levels)
 
     def _spread(self, y: Numbers) -> Numbers:
-        """From the top down: every leaf gets the sum of its ancestors."""
+        """``M' y`` from the top down: every leaf gets the sum of its ancestors."""
         end = len(y)
         out: Numbers = np.zeros((1, *y.shape[1:]), dtype=y.dtype)
         for j in range(self.height, -1, -1):
@@ -125,7 +125,7 @@ class _Nodes(Levels):
         return out
 
     def _interval_fourths(self, starts: Integers, ends: Integers) -> Array:
-        """Walk from the top to both ends of every interval.
+        """Sums of fourth powers, on walks from the top to both ends of every interval.
 
         A row of the reconstruction at a node of level j is ``w_j s_j g`` with
         ``g(node) = g(parent) + (a(node) - a(parent)) / lambda_j``, a the part of the node that lies
@@ -193,12 +193,12 @@ class Tree(_Nodes):
 
     @property
     def name(self) -> str:
-        """``tree(b)``."""
+        """The name ``tree(b)``."""
         return f"tree({self.branching})"
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """Powers of b up to the first that holds all cells."""
+        """The powers of b up to the first that holds all cells."""
         out = [1]
         while out[-1] < self.size:
             out.append(out[-1] * self.branching)
@@ -206,7 +206,7 @@ class Tree(_Nodes):
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """All 1."""
+        """1 for every level."""
         return (1,) * len(self.widths)
 
 
@@ -228,7 +228,7 @@ class WeightedTree(_Nodes):
 
     @property
     def name(self) -> str:
-        """``tree(width*weight, ...)``."""
+        """The name ``tree(width*weight, ...)``."""
         pairs = zip(self.widths, self.weights, strict=True)
         return f"tree({', '.join(f'{s}*{w}' for s, w in pairs)})"
 
@@ -332,7 +332,7 @@ def _under_l1(details: Array, s: Array, start: Array) -> tuple[float, Array]:
 
 
 def _uniform(size: int) -> Iterator[Widths]:
-    """The b-ary trees."""
+    """The widths of the b-ary trees."""
     for b in BRANCHINGS[: max(1, size - 1)]:
         widths = [1]
         while widths[-1] < size:
@@ -346,7 +346,7 @@ def _without_light_levels(widths: Widths, weights: Sequence[float]) -> Widths:
 
 
 def _neighbours(widths: Widths, size: int) -> Iterator[Widths]:
-    """One branching changed, one level dropped, one put in between or on top."""
+    """The widths with one branching changed, one level dropped, or one added."""
     ratios = [b // a for a, b in pairwise(widths)]
     for i, ratio in enumerate(ratios):
         yield _chain([*ratios[:i], *ratios[i + 1 :]])
@@ -401,7 +401,7 @@ class Wavelet(Levels):
 
     @property
     def name(self) -> str:
-        """``wavelet(weights)``."""
+        """The name ``wavelet(weights)``."""
         return f"wavelet({', '.join(str(w) for w in self.weights)})"
 
     @cached_property
@@ -417,7 +417,7 @@ class Wavelet(Levels):
 
     @property
     def rows(self) -> int:
-        """One per padded cell."""
+        """The number of queries: one per padded cell."""
         return self.padded
 
     @property
@@ -427,11 +427,11 @@ class Wavelet(Levels):
 
     @property
     def is_nonnegative(self) -> bool:
-        """Only the total of a single cell is."""
+        """Whether there is one cell: only the total has no negative coefficient."""
         return self.size == 1
 
     def column_powers(self, p: int) -> Array:
-        """One difference per level, and the total."""
+        """``sum_j c_j^p`` for every cell: one difference per level, and the total."""
         return np.full(self.size, float(sum(w**p for w in self.weights)))
 
     def row_powers(self, p: int) -> Array:
@@ -447,7 +447,7 @@ class Wavelet(Levels):
         return low, high
 
     def inner_products(self) -> tuple[float, float]:
-        """Cells part at one difference, with opposite signs, and share all above it."""
+        """The extremes for cells that part at one difference and share all above it."""
         squares = np.array([float(w**2) for w in self.weights])
         parted = [float(squares[j + 1 :].sum() - squares[j]) for j in range(self.height)]
         return min([*parted, float(squares.sum())]), float(squares.sum())
@@ -485,7 +485,7 @@ class Wavelet(Levels):
         return out
 
     def _interval_fourths(self, starts: Integers, ends: Integers) -> Array:
-        """Only nodes that hold an end see a difference between their halves."""
+        """Sums of fourth powers: only nodes that hold an end see a difference."""
         out = (self.weights[-1] * (ends - starts) / self.eigenvalues[-1]) ** 4
         for j, width in enumerate(self.widths[:-1]):
             first, last = starts // (2 * width), ends // (2 * width)

@@ -195,13 +195,13 @@ class Convolution(QuerySet):
 
     @property
     def name(self) -> str:
-        """With a hash of the kernel, so that a stored answer is read by the kernel that made it."""
+        """The name with a hash of the kernel: a stored answer is read by the same kernel."""
         digest = hashlib.sha256(np.ascontiguousarray(self.kernel).tobytes()).hexdigest()
         return f"convolution({digest[:16]})"
 
     @property
     def rows(self) -> int:
-        """One per place where the kernel meets a cell."""
+        """The number of places where the kernel meets a cell."""
         return self.size + len(self.kernel) - 1
 
     def apply(self, x: Numbers) -> Numbers:
@@ -221,12 +221,12 @@ class Convolution(QuerySet):
         return _each(self._gathered, np.asarray(y, dtype=np.float64))
 
     def column_powers(self, p: int) -> Array:
-        """The same for all cells."""
+        """The sum of ``|p_i|^p`` over the kernel, for every cell."""
         sizes = np.abs(self._coefficients)
         return np.full(self.size, float((sizes**p).sum()))
 
     def row_powers(self, p: int) -> Array:
-        """Sums over the part of the kernel that meets cells."""
+        """The sum of ``|p_i|^p`` over the part of the kernel that meets cells."""
         sizes = np.abs(self._coefficients)
         running = np.concatenate([[0.0], np.cumsum(sizes**p)])
         last = np.arange(self.rows)
@@ -238,7 +238,7 @@ class Convolution(QuerySet):
 
     @property
     def fraction_bits(self) -> int:
-        """As all kernels."""
+        """The bits after the point of all kernels."""
         return BITS
 
     @property
@@ -375,7 +375,7 @@ class Sliding(GaussianStrategy):
 
     @cached_property
     def width(self) -> int:
-        """Of the asked windows."""
+        """The number of cells of a window."""
         queries = self._factors(self.workload.terms[0])[self.along]
         ends = queries.intervals()
         if ends is None:
@@ -405,18 +405,18 @@ class Sliding(GaussianStrategy):
         return {0: self._in_order(np.array(weights))}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """The same on every line."""
+        """``f' X^-1 f`` of every window times the noise, equal on all lines."""
         del term
         repeated = np.broadcast_to(self._each, (prod(self._others), len(self._each)))
         return self._in_order(block_variances[0] * repeated)
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """Of one line, times the lines."""
+        """The sum of ``variances``: that of one line times the number of lines."""
         del term
         return block_variances[0] * prod(self._others) * float(self._each.sum())
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """That of one line."""
+        """The greatest of ``variances``, which is that of one line."""
         del term
         return block_variances[0] * float(self._each.max())
 
@@ -466,7 +466,7 @@ class Sliding(GaussianStrategy):
         return {} if product is None else dict(product.factors)
 
     def _lines(self, values: Array, count: int) -> Array:
-        """From the order of the attributes to a line per cell of the others."""
+        """The values by lines: one per cell of the other attributes."""
         axis = self.blocks[0].term.attributes.index(self.along)
         shape = list(self._others)
         shape.insert(axis, count)
