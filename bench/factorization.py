@@ -138,7 +138,7 @@ def _error(kind: str, plan: Plan) -> float:
     p = 1 if kind == "laplace" else 2
     norm = strategy.sensitivity(p).power ** (1 / p)
     if kind == "max":
-        return norm * sqrt(max(strategy.greatest_variance(t, unit) for t in terms))
+        return norm * sqrt(max(strategy.maximum_variance(t, unit) for t in terms))
     total = sum(strategy.total_variance(t, unit) for t in terms)
     return norm * sqrt(total / plan.workload.queries)
 

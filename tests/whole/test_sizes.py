@@ -17,7 +17,7 @@ import sfumato as sf
 from bench import sizes
 from sfumato.domain.domain import domain_from
 from sfumato.errors import SchemaError, TooLarge
-from sfumato.strategy.base import least_measured
+from sfumato.strategy.base import minimum_measured
 from sfumato.toml import parse_toml
 
 STEPS = 150_000  # calls, at a fraction of a microsecond each
@@ -102,12 +102,12 @@ def test_the_least_number_of_measured_values_is_the_rank_or_below_it() -> None:
         cells = np.eye(domain.size).reshape(domain.size, *domain.shape)
         matrix = np.array([work.evaluate(cell) for cell in cells]).T
         rank = np.linalg.matrix_rank(matrix)
-        assert 1 <= least_measured(work) <= rank
-    assert least_measured(works[2]) == domain.size
+        assert 1 <= minimum_measured(work) <= rank
+    assert minimum_measured(works[2]) == domain.size
     # Three interactions of 4 x 4 each; 13 more come from the attributes by themselves.
     pairs = sf.marginals(sf.Domain({"a": 5, "b": 5, "c": 5}), 2)
-    assert least_measured(pairs) == 3 * 4 * 4
-    assert least_measured(pairs, enough=20) == 25  # one table is enough to know
+    assert minimum_measured(pairs) == 3 * 4 * 4
+    assert minimum_measured(pairs, enough=20) == 25  # one table is enough to know
 
 
 def test_a_workload_beyond_what_can_be_measured_is_refused_before_a_mechanism_is_built(

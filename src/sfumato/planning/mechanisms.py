@@ -32,7 +32,7 @@ from sfumato.strategy.conditions import conditions
 from sfumato.strategy.factorization import factorization, factorwise
 from sfumato.strategy.marginals import fourier, marginals_optimum
 from sfumato.strategy.matrix import dense
-from sfumato.strategy.ordered import largest_error, ordered
+from sfumato.strategy.ordered import minimax_strategy, ordered
 from sfumato.strategy.pieces import pieces
 from sfumato.strategy.splits import entry_bits
 from sfumato.strategy.strategy_limits import LIMITS as STRATEGY_LIMITS
@@ -236,7 +236,7 @@ def _by_structure(workload: Workload, objective: Objective) -> Strategy:
 def _largest_error(workload: Workload) -> Strategy:
     """By structure; as a matrix where small queries drown beside large ones in that."""
     try:
-        return largest_error(workload)
+        return minimax_strategy(workload)
     except PlanError as why:
         with suppress(TooLarge):
             return _joint(workload, "max")
@@ -301,7 +301,7 @@ def _alone(term: Term, block: Term, noise: Noise, objective: Objective) -> float
     group = single.terms[0]
     measured = group if block is term else block
     strategy = Blockwise("", noise, single, (Block(measured, 1.0),), (0,))
-    of_term = strategy.greatest_variance if objective == "max" else strategy.total_variance
+    of_term = strategy.maximum_variance if objective == "max" else strategy.total_variance
     return of_term(0, [1.0]) * strategy.squared_sensitivity()
 
 

@@ -82,17 +82,17 @@ class Viewed(Strategy):
             return self.planned.total_variance(whole, block_variances)
         return float(self.variances(term, block_variances).sum())
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+    def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of them."""
         whole = self._whole(term)
         if whole is not None:
-            return self.planned.greatest_variance(whole, block_variances)
+            return self.planned.maximum_variance(whole, block_variances)
         return float(self.variances(term, block_variances).max())
 
     def group_variances(
         self, block_variances: Sequence[float]
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """``total_variance`` and ``greatest_variance`` of every group."""
+        """``total_variance`` and ``maximum_variance`` of every group."""
         totals, greatest = self.planned.group_variances(block_variances)
         sums, most = [], []
         for term in range(len(self.workload.terms)):

@@ -22,7 +22,7 @@ Every step gives a valid bound and a feasible X (scaled to diagonal at most 1), 
 certified whatever the optimiser does. v = 1 is the singular value bound of Li and Miklau 2013. The
 search ends early when the steps of the plan are used up, and is not made twice (``effort.py``).
 
-``certified_largest`` is the same for the largest error, with weights on queries as well as cells.
+``certified_minimax`` is the same for the largest error, with weights on queries as well as cells.
 ``best_root`` solves either for an explicit matrix, of whose cells only those that bind are held.
 
 References: Li, Miklau, Hay, McGregor, Rastogi 2015, "The matrix mechanism: optimizing linear
@@ -52,9 +52,9 @@ __all__ = [
     "EIGEN_ROUNDING",
     "BestRoot",
     "Certified",
-    "CertifiedLargest",
+    "CertifiedMinimax",
     "best_root",
-    "certified_largest",
+    "certified_minimax",
     "certified_optimum",
     "spanning_cells",
 ]
@@ -279,7 +279,7 @@ class _Mixing:
 
 
 @dataclass(frozen=True, slots=True)
-class CertifiedLargest:
+class CertifiedMinimax:
     """The best weights found; ``upper`` and ``lower`` enclose ``gamma_2^2``.
 
     With B = W^1/2 F D^1/2 the feasible X is ``D^-1/2 (B'B)^1/2 D^-1/2 / scale``; ``v`` and ``w``
@@ -299,7 +299,7 @@ class CertifiedLargest:
         return sqrt(self.upper / self.lower)
 
 
-def certified_largest(
+def certified_minimax(
     root_diagonals: Callable[[Array, Array], tuple[Array, Array]],
     cells: int,
     queries: int,
@@ -310,7 +310,7 @@ def certified_largest(
     query_copies: Array | None = None,
     start: tuple[Array, Array] | None = None,
     progress: Callable[[int, float], None] | None = None,
-) -> CertifiedLargest:
+) -> CertifiedMinimax:
     """Maximise the bound over (v, w) until the certificate is within ``1 + tolerance``.
 
     ``root_diagonals(v, w)`` returns the diagonals of (B'B)^1/2, one entry per cell, and of
@@ -342,11 +342,11 @@ def certified_largest(
         np.ones(cells) if cell_copies is None else cell_copies,
         np.ones(queries) if query_copies is None else query_copies,
     )
-    search = _SearchLargest(root_diagonals, copies, (1 + tolerance) ** 2, most_steps, progress)
+    search = _MinimaxSearch(root_diagonals, copies, (1 + tolerance) ** 2, most_steps, progress)
     v, w = start if start is not None else (1 / copies[0], 1 / copies[1])
     with suppress(_Reached):
         if all_bind:
-            _mix_largest(search, np.log(v), np.log(w))
+            _mix_minimax(search, np.log(v), np.log(w))
         for _ in range(
             LIMITS.climb_starts
         ):  # a line search that fails for rounding is started afresh
@@ -355,7 +355,7 @@ def certified_largest(
     return search.best()
 
 
-class _SearchLargest(_Proofs):
+class _MinimaxSearch(_Proofs):
     """Weights of cells and of queries, for the largest error."""
 
     def __init__(
@@ -401,7 +401,7 @@ class _SearchLargest(_Proofs):
             total = float(squares.sum())
             mean = float(level @ squares) / total
             slopes.append(
-                part * (mean - level) * (2 / (total * trace * (1 + LIMITS.largest_weight_spread)))
+                part * (mean - level) * (2 / (total * trace * (1 + LIMITS.minimax_weight_spread)))
             )
         return -2 * log(trace), np.concatenate(slopes)
 
@@ -414,23 +414,23 @@ class _SearchLargest(_Proofs):
         """The best weights so far, or the given ones."""
         return (v, w) if self.best_weights is None else self.best_weights
 
-    def best(self) -> CertifiedLargest:
+    def best(self) -> CertifiedMinimax:
         if self.best_weights is None:
             raise PlanError("the weights of the largest error are not finite; please report this")
         v, w = self.best_weights
-        return CertifiedLargest(v, w, self.scale, self.upper, self.lower, self.steps)
+        return CertifiedMinimax(v, w, self.scale, self.upper, self.lower, self.steps)
 
 
 def _spread(z: Array, copies: Array) -> Array:
     """Weights proportional to ``z^2 / copies``, none of them 0, whose sum over copies is 1."""
     squares = z**2
-    share = (squares / squares.sum() + LIMITS.largest_weight_spread / len(z)) / (
-        1 + LIMITS.largest_weight_spread
+    share = (squares / squares.sum() + LIMITS.minimax_weight_spread / len(z)) / (
+        1 + LIMITS.minimax_weight_spread
     )
     return np.asarray(share / copies, dtype=np.float64)
 
 
-def _mix_largest(search: _SearchLargest, x: Array, y: Array) -> None:
+def _mix_minimax(search: _MinimaxSearch, x: Array, y: Array) -> None:
     """Iterate ``log v`` with diag(X) and ``log w`` with the errors, relaxed and mixed."""
     mixing = _Mixing()
     both, cells = np.concatenate([x, y]), len(x)
@@ -473,7 +473,7 @@ def best_root(
     Errors of queries count by their weights. ``spanning`` names columns that span all others, where
     the caller has them.
 
-    The optimal X of ``certified_optimum`` and of ``certified_largest`` is ``X = F' H'H F``, a mix
+    The optimal X of ``certified_optimum`` and of ``certified_minimax`` is ``X = F' H'H F``, a mix
     of the queries: with B = W^1/2 F D^1/2 = P S Q', ``H = S^-1/2 P' W^1/2`` (W = I for the mean).
     So a strategy is known by a matrix with a column per query, whatever the number of cells.
 
@@ -578,7 +578,7 @@ def _solved(
     """The optimum over all cells at once."""
     k, m = matrix.shape
     if objective == "max":
-        largest = certified_largest(
+        largest = certified_minimax(
             root_diagonals(matrix), m, k, tolerance, start=start, progress=progress
         )
         v, w, upper, lower, scale = (

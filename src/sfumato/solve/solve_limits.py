@@ -48,7 +48,7 @@ class SolveLimits:
     """Added to the weight of a cell, so that none is lost for good."""
     stored_bound_accuracy: float = 1e-9
     """Relative difference of a stored bound from the one that is computed again."""
-    largest_weight_spread: float = 1e-10
+    minimax_weight_spread: float = 1e-10
     """Part of all weight that is spread evenly over cells and queries, so that none is lost for
     good; the bound falls by less than twice this part of itself.
     """

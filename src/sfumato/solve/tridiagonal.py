@@ -54,7 +54,7 @@ class Tridiagonal:
         """``D^-1/2 T D^-1/2`` for D = diag(v)."""
         return Tridiagonal(self.diagonal / v, self.beside / np.sqrt(v[:-1] * v[1:]))
 
-    def largest_bound(self) -> float:
+    def maximum_bound(self) -> float:
         """An upper bound on the spectrum: Gershgorin's discs."""
         beside = np.abs(self.beside)
         radius = np.concatenate([beside, [0.0]]) + np.concatenate([[0.0], beside])
@@ -80,7 +80,7 @@ def root_diagonal(
         t = inverse.scaled(v)
         # 1 / lambda_min(T) = lambda_max(A) <= tr A
         shifts, weights = _inverse_root_poles(
-            1 / float(gram_diagonal @ v), t.largest_bound(), accuracy
+            1 / float(gram_diagonal @ v), t.maximum_bound(), accuracy
         )
         spend(64.0 * len(v) * len(shifts))  # divisions
         return np.asarray(_kernel()(t.diagonal, t.beside, shifts, weights), dtype=np.float64)

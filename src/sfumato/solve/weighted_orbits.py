@@ -26,7 +26,7 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import EIGEN, spend
-from sfumato.solve.nuclear import EIGEN_ROUNDING, Certified, CertifiedLargest, certified_largest
+from sfumato.solve.nuclear import EIGEN_ROUNDING, Certified, CertifiedMinimax, certified_minimax
 from sfumato.solve.orbits import (
     CLASS_SUMS,
     Axis,
@@ -372,7 +372,7 @@ class WeightedOrbits:
     def solve(
         self,
         tolerance: float,
-        starts: Mapping[str, CertifiedLargest],
+        starts: Mapping[str, CertifiedMinimax],
         progress: SearchProgress | None = None,
     ) -> tuple[OrbitProblem, Certified]:
         """The subspaces of the best weights, and X on them with the bound on the largest error."""
@@ -381,9 +381,9 @@ class WeightedOrbits:
     def weights(
         self,
         tolerance: float,
-        starts: Mapping[str, CertifiedLargest] | None = None,
+        starts: Mapping[str, CertifiedMinimax] | None = None,
         progress: SearchProgress | None = None,
-    ) -> CertifiedLargest:
+    ) -> CertifiedMinimax:
         """The best weights of cells and queries, by orbit.
 
         ``starts`` gives known weights by axis, for axes of which all terms ask the same.
@@ -397,7 +397,7 @@ class WeightedOrbits:
             d, e = self.diagonals(v[at_cells], w[at_queries])
             return d[first_cell], e[first_query]
 
-        optimum = certified_largest(
+        optimum = certified_minimax(
             root_diagonals,
             len(first_cell),
             len(first_query),
@@ -409,7 +409,7 @@ class WeightedOrbits:
         )
         return replace(optimum, v=optimum.v[at_cells], w=optimum.w[at_queries])
 
-    def _start(self, starts: Mapping[str, CertifiedLargest]) -> tuple[Array, Array]:
+    def _start(self, starts: Mapping[str, CertifiedMinimax]) -> tuple[Array, Array]:
         """Products of the known weights; all others equal, and a term as heavy as any other.
 
         What all terms ask of an axis splits off the problem as a Kronecker factor.
@@ -427,7 +427,7 @@ class WeightedOrbits:
             parts.append(w.reshape(-1) / w.size)
         return v.reshape(-1), np.concatenate(parts)
 
-    def _answering_all(self, optimum: CertifiedLargest) -> tuple[OrbitProblem, Certified]:
+    def _answering_all(self, optimum: CertifiedMinimax) -> tuple[OrbitProblem, Certified]:
         """The problem and weights after spreading some evenly: no direction is lost.
 
         A query of weight 0 in a direction of its own would not be answered at all, one of very
@@ -476,7 +476,7 @@ class WeightedOrbits:
         return out
 
     def diagonals(self, v: Array, w: Array) -> tuple[Array, Array]:
-        """What ``certified_largest`` asks: the two root diagonals, by orbit."""
+        """What ``certified_minimax`` asks: the two root diagonals, by orbit."""
         frame = self.frame
         cells = v.reshape(frame.shape)
         out = np.zeros(frame.shape)

@@ -10,8 +10,8 @@ vault applies the blocks to exact counts and adds the noise, and everything afte
 ``answer``. Nothing in this room sees data.
 
 Besides: ``fingerprint``, under which stored measurements are found again; ``check_unbiased``, which
-tries a strategy on a table; and ``least_measured``, the number of values that no unbiased strategy
-goes below.
+tries a strategy on a table; and ``minimum_measured``, the number of values that no unbiased
+strategy goes below.
 
 Words that the room shares. A *cell* is a combination of values of attributes, a *column* of M what
 one record in a cell adds to the measured values. A *block* is a group of measured queries with one
@@ -56,7 +56,7 @@ __all__ = [
     "check_rank",
     "check_unbiased",
     "fingerprint",
-    "least_measured",
+    "minimum_measured",
 ]
 
 
@@ -157,7 +157,7 @@ class MeasuredQueries:
     """M: blocks of queries that are measured, and how far one record moves them.
 
     ``sensitivity`` is built from what kinds of strategies know better than the general search:
-    ``greatest_column``, the greatest ``|M e_i|``, for records that are added or removed, and
+    ``maximum_column``, the greatest ``|M e_i|``, for records that are added or removed, and
     ``block_diameters`` and ``moves``, about ``|M (e_i - e_j)|``, for records that are replaced.
     """
 
@@ -188,7 +188,7 @@ class MeasuredQueries:
         if scales is None:
             scales = [share**norm for share in self.shares]
         if neighbours == "add-remove":
-            return self.greatest_column(norm, scales)
+            return self.maximum_column(norm, scales)
         return SensitivityBound(self._of_replaced(norm, scales, may_drop_records), is_exact=False)
 
     def _of_replaced(self, norm: Norm, scales: Sequence[float], may_drop_records: bool) -> float:
@@ -197,7 +197,7 @@ class MeasuredQueries:
         Measured values are whole steps, and ``|k| <= k^2`` for whole k: so the squared L2 distance
         in steps, of all blocks together, is a bound on that in L1.
         """
-        longest = self.greatest_column(norm, scales).power
+        longest = self.maximum_column(norm, scales).power
         each = sum(d * s for d, s in zip(self.block_diameters(norm), scales, strict=True))
         bound = min(
             longest * self._doubling(norm), max(each, longest) if may_drop_records else each
@@ -206,13 +206,13 @@ class MeasuredQueries:
             steps = [s * 2.0**bits for s, bits in zip(scales, self.block_bits, strict=True)]
             bound = min(bound, self._of_replaced(2, steps, may_drop_records))
         moves = self.moves(norm, may_drop_records)
-        return bound if moves is None else min(bound, moves.greatest(scales))
+        return bound if moves is None else min(bound, moves.maximum(scales))
 
     def _doubling(self, norm: Norm) -> int:
         """At most this many times the power of one column is that of a difference of two."""
         return 2 if norm == 1 or self.is_nonnegative else 4
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
+    def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The greatest ``sum_b scales[b] |M_b e_i|_p^p`` of a cell i, p being the norm."""
         return greatest_column_power([b.term for b in self.blocks], scales, norm)
 
@@ -325,7 +325,7 @@ class Reconstruction(ABC):
         """The sum of ``variances``; kinds for very many queries do not list them."""
         return float(self.variances(term, block_variances).sum())
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+    def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of ``variances``, or a bound on it."""
         return float(self.variances(term, block_variances).max())
 
@@ -364,10 +364,10 @@ class Reconstruction(ABC):
     def group_variances(
         self, block_variances: Sequence[float]
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """``total_variance`` and ``greatest_variance`` of every term."""
+        """``total_variance`` and ``maximum_variance`` of every term."""
         terms = range(len(self.workload.terms))
         totals = [self.total_variance(t, block_variances) for t in terms]
-        return totals, [self.greatest_variance(t, block_variances) for t in terms]
+        return totals, [self.maximum_variance(t, block_variances) for t in terms]
 
 
 @dataclass(frozen=True, eq=False)
@@ -632,7 +632,7 @@ def _can_be_tried(strategy: Strategy, terms: list[Term]) -> bool:
 
 def check_rank(workload: Workload) -> None:
     """Refuse a workload that needs more measured values than a release can hold."""
-    least = least_measured(workload, LIMITS.measured_values)
+    least = minimum_measured(workload, LIMITS.measured_values)
     if least > LIMITS.measured_values:
         raise TooLarge(
             f"{workload.queries:,} queries need at least {least:,} measured values "
@@ -642,7 +642,7 @@ def check_rank(workload: Workload) -> None:
         )
 
 
-def least_measured(workload: Workload, enough: int | None = None) -> int:
+def minimum_measured(workload: Workload, enough: int | None = None) -> int:
     """A lower bound on the rank of the queries; counting ends once it is above ``enough``.
 
     A product has the product of its factors' ranks. Over different sets of attributes S, let P_S
@@ -655,7 +655,7 @@ def least_measured(workload: Workload, enough: int | None = None) -> int:
     can do is refused before the first one is built.
 
     >>> import sfumato as sf
-    >>> least_measured(sf.marginals(sf.Domain({"a": 10, "b": 10, "c": 10}), 2))
+    >>> minimum_measured(sf.marginals(sf.Domain({"a": 10, "b": 10, "c": 10}), 2))
     243
     """
     ranks: dict[int, int] = {}

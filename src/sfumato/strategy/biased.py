@@ -460,7 +460,7 @@ def _as_one_matrix(
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
     tau = (loss * records) ** -2.0
     if objective == "max":
-        factorization = _least_largest(matrix, query_weights, tau, is_exact)
+        factorization = _minimax(matrix, query_weights, tau, is_exact)
     else:
         factorization = _weighted(matrix, query_weights, tau, is_exact)
     if not factorization.R.any():
@@ -485,7 +485,7 @@ def _weighted(
     )
 
 
-def _least_largest(
+def _minimax(
     matrix: Array, query_weights: Array, tau: float, is_exact: bool
 ) -> ApproximateFactorization:
     """The minimum of ``max_q w_q^2 (tau |r_q|^2 + max_j E_qj^2)`` over some rounds of weights."""

@@ -135,7 +135,7 @@ class Blockwise(Strategy):
             out[b] += term.weight**2 * self.total_variance(t, ones)
         return out
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+    def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of ``variances``: the product of the greatest of every factor."""
         target, block = self._pair(term)
         noise = block_variances[self.source[term]]
@@ -144,7 +144,7 @@ class Blockwise(Strategy):
         product = target.as_product()
         if product is None:
             return float(self.variances(term, block_variances).max())
-        parts = [m.greatest_variance(q) for m, q in _aligned(product, block)]
+        parts = [m.maximum_variance(q) for m, q in _aligned(product, block)]
         return noise * _outside(target, block) * prod(parts)
 
     def effective_terms(self, term: int) -> Array:
@@ -200,7 +200,7 @@ def shared_noise(
     errors = np.zeros(len(blocks))
     for t, (term, b) in enumerate(zip(workload.terms, source, strict=True)):
         if objective == "max":
-            errors[b] = max(errors[b], equal_shares.greatest_variance(t, ones) * term.weight**2)
+            errors[b] = max(errors[b], equal_shares.maximum_variance(t, ones) * term.weight**2)
         else:
             errors[b] += equal_shares.total_variance(t, ones) * term.weight**2
     if len(blocks) == 1:
@@ -426,19 +426,19 @@ class Combined(Strategy):
         """The block errors of all parts, one after the other."""
         return np.concatenate([part.block_errors() for part in self.parts])
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+    def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest variance, from the part that has the term."""
         part, local = self.places[term]
-        return self.parts[part].greatest_variance(local, self._own(part, block_variances))
+        return self.parts[part].maximum_variance(local, self._own(part, block_variances))
 
     def effective_terms(self, term: int) -> Array:
         """The effective terms of the part that has the term."""
         part, local = self.places[term]
         return self.parts[part].effective_terms(local)
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
+    def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The sum of the parts' own greatest columns: never less than the greatest together."""
-        each = [s.greatest_column(norm, self._own(i, scales)) for i, s in enumerate(self.parts)]
+        each = [s.maximum_column(norm, self._own(i, scales)) for i, s in enumerate(self.parts)]
         return SensitivityBound(sum(n.power for n in each), is_exact=False)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:

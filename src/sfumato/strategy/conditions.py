@@ -87,7 +87,7 @@ class Proved(Mixture):
     norms: tuple[float, float]
     farthest: float
 
-    def greatest_column(self, p: int) -> float:
+    def maximum_column(self, p: int) -> float:
         """The proved bound on ``|M_j|_p^p`` of every column."""
         return self.norms[p - 1]
 
@@ -126,17 +126,17 @@ class Conditions(Mixed):
 
     plain: Conditions | None = field(default=None, kw_only=True, repr=False)
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
+    def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The proved bound on the columns: never too small."""
         return SensitivityBound(
-            self._proved.greatest_column(norm) * scales[0] * ROUND_UP, is_exact=False
+            self._proved.maximum_column(norm) * scales[0] * ROUND_UP, is_exact=False
         )
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """The proved bound on the distance of two columns."""
         if norm != 2:
             return super()._diameters(norm)
-        farthest = min(self._proved.farthest, 4 * self._proved.greatest_column(2))
+        farthest = min(self._proved.farthest, 4 * self._proved.maximum_column(2))
         return (farthest * ROUND_UP,)
 
     @cached_property
@@ -422,7 +422,7 @@ def _strategy(workload: Workload, clauses: Clauses, shares: Array, centre: _Cent
         "conditions",
         "gaussian",
         workload,
-        (Block(mixture, 1 / sqrt(mixture.greatest_column(2))),),
+        (Block(mixture, 1 / sqrt(mixture.maximum_column(2))),),
         tuple(np.split(clauses.places, ends)),
         np.linalg.inv(mixture.entries.astype(np.float64)),
     )

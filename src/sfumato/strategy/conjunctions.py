@@ -697,7 +697,7 @@ class ByPolynomial(GaussianStrategy):
             return float(2**width) * mean * ROUND_UP
         return float((self.bias_bounds(term) ** 2).sum())
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:  # noqa: ARG002
+    def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:  # noqa: ARG002
         """The sum of the scales: all coefficients are 1 or -1."""
         return SensitivityBound(float(np.sum(scales)) * ROUND_UP, is_exact=True)
 

@@ -156,10 +156,10 @@ class Factorization(SumOfProducts):
                 value *= float(self._class_gram(axis, factors)[0, 0])
             yield b, value
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
+    def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The greatest over the orbits, exact: cells of an orbit have equal column norms."""
         if norm != 2:
-            return super().greatest_column(norm, scales)
+            return super().maximum_column(norm, scales)
         wide = [a for a in self.axes if a.classes > 1]
         out = np.zeros([a.classes for a in wide])
         for b, scale in enumerate(scales):
@@ -429,9 +429,9 @@ class Factorwise(GaussianStrategy):
 
     ``F = (x) F_i`` with ``F_i = R_i M_i`` gives ``F = (x) R_i (x) M_i``. Column norms, sums of
     squares and largest row norms of a Kronecker product are products, and so are the least mean and
-    the least largest error (weights that are products show it, see ``ordered.largest_error``): the
-    product of optimal strategies is optimal, and their bounds multiply. Neither the domain nor the
-    Gram matrix is built.
+    the least largest error (weights that are products show it, see ``ordered.minimax_strategy``):
+    the product of optimal strategies is optimal, and their bounds multiply. Neither the domain nor
+    the Gram matrix is built.
     """
 
     _algorithm: ClassVar[str] = "factorwise"
@@ -527,7 +527,7 @@ class Factorwise(GaussianStrategy):
         ]
         return np.array(totals)
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+    def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The product of the greatest; for several blocks and very many queries a bound on it."""
         if len(self.combinations) > 1 and self._target.rows <= LIMITS.variances_listed:
             return float(self.variances(term, block_variances).max())

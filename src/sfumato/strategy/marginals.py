@@ -131,28 +131,28 @@ class Marginals(GaussianStrategy):
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """The variance of every cell: all cells of a marginal have the same."""
         rows = self.workload.terms[term].rows
-        return repeated(self.greatest_variance(term, block_variances), rows)
+        return repeated(self.maximum_variance(term, block_variances), rows)
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The number of cells times their variance."""
         rows = self.workload.terms[term].rows
-        return rows * self.greatest_variance(term, block_variances)
+        return rows * self.maximum_variance(term, block_variances)
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+    def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The variance of a cell: the sum over the pieces within the marginal."""
         inside = self.lattice.within(term)
         parts = np.array([block_variances[b] for b in inside.tolist()]) * self._reading[inside]
         return float(parts.sum() / self._rows[term] ** 2)
 
     def group_variances(self, block_variances: Sequence[float]) -> tuple[list[float], list[float]]:
-        """``total_variance`` and ``greatest_variance`` of all marginals at once."""
+        """``total_variance`` and ``maximum_variance`` of all marginals at once."""
         each = self.lattice.below(np.asarray(block_variances) * self._reading) / self._rows**2
         return (each * self._rows).tolist(), each.tolist()
 
     def _unit_variances(self) -> list[float]:
         return self.group_variances([share**-2 for share in self.shares])[0]
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
+    def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The exact power: all cells have columns of the same norm in every block."""
         power = float((self.lattice.of_pieces(self._columns(norm)) * np.asarray(scales)).sum())
         return SensitivityBound(power * ROUND_UP, is_exact=True)
@@ -194,7 +194,7 @@ class Marginals(GaussianStrategy):
         """The number of cells over all attributes that some marginal has."""
         return float(prod(self.workload.domain.shape[i] for i in self.splits))
 
-    def largest_errors(self, each: Array) -> tuple[Array, float]:
+    def minimax_errors(self, each: Array) -> tuple[Array, float]:
         """``block_errors`` with the weights on terms of the worst case, and its lower bound.
 
         The best shares for moves that move the pieces by ``each`` on average, squared.
@@ -475,14 +475,14 @@ class WeightedMarginals(Strategy):
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """The variance of every cell: equal within a table, by symmetry."""
         rows = self.workload.terms[term].rows
-        return np.full(rows, self.greatest_variance(term, block_variances))
+        return np.full(rows, self.maximum_variance(term, block_variances))
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The number of cells times their variance."""
         rows = self.workload.terms[term].rows
-        return rows * self.greatest_variance(term, block_variances)
+        return rows * self.maximum_variance(term, block_variances)
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+    def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """``sum_B prod_{i in B} (1 - 1/n_i) / n_{S-B}^2 sum_A part^2 n_{A-B} v_A``."""
         target = self.workload.terms[term].attributes
         noise = np.asarray(block_variances, dtype=np.float64)
@@ -754,7 +754,7 @@ class Fourier(Strategy):
             fourth += part**2
         return np.divide(second**2, fourth, out=np.ones(rows), where=fourth > 0)
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:  # noqa: ARG002
+    def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:  # noqa: ARG002
         """The sum of the scales: all coefficients are 1 or -1."""
         return SensitivityBound(float(np.sum(scales)) * (1 + 2.0**-30), is_exact=True)
 

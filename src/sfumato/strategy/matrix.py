@@ -96,7 +96,7 @@ class Mixed(GaussianStrategy):
 class Dense(Mixed):
     """A mixture all of whose columns are known."""
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
+    def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The exact power, over all different columns."""
         return SensitivityBound(self._columns[norm] * scales[0] * ROUND_UP, is_exact=True)
 
@@ -110,7 +110,7 @@ class Dense(Mixed):
             return (4 * longest * ROUND_UP,)
         farthest = farthest_pair(np.concatenate(list(mixture.chunks()), axis=1))
         # Either column may be off, and so is a difference of nearly equal long ones.
-        off = 2 * mixture.greatest_error + 2.0**-50 * sqrt(longest)
+        off = 2 * mixture.maximum_error + 2.0**-50 * sqrt(longest)
         return (min((sqrt(farthest) + off) ** 2, 4 * longest) * ROUND_UP,)
 
     @cached_property
@@ -123,7 +123,7 @@ class Dense(Mixed):
 
     @cached_property
     def _columns(self) -> dict[int, float]:
-        return {p: self.mixture.greatest_column(p) for p in (1, 2)}
+        return {p: self.mixture.maximum_column(p) for p in (1, 2)}
 
 
 def dense(
@@ -149,7 +149,7 @@ def dense(
     entries = _rounded(options, coordinates, whole, queries.weights, objective)
     mixture = _mixture(workload, columns, queries, basis, entries)
     inverse = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
-    share = 1 / sqrt(mixture.greatest_column(2))
+    share = 1 / sqrt(mixture.maximum_column(2))
     return Dense(
         "dense",
         "gaussian",

@@ -319,13 +319,13 @@ class Mixture(Term):
                 off = np.zeros((1, 1))
             yield columns, off
 
-    def greatest_column(self, p: int) -> float:
+    def maximum_column(self, p: int) -> float:
         """At least ``max_j |M_j|_p^p``, but for the roundings of the last sum of powers."""
         chunks = self._bounded_chunks()
         return max(float(((np.abs(c) + off) ** p).sum(axis=0).max()) for c, off in chunks)
 
     @cached_property
-    def greatest_error(self) -> float:
+    def maximum_error(self) -> float:
         """How far a column of ``chunks`` can be from the exact one, in L2; 0 if none is."""
         if self.is_exact:
             return 0.0
@@ -334,7 +334,7 @@ class Mixture(Term):
 
     def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
         """One number, the greatest column, for all cells: they cannot be listed."""
-        return [((), np.array(self.greatest_column(p)))]
+        return [((), np.array(self.maximum_column(p)))]
 
     def row_powers(self, p: int) -> Array:
         """The sum of ``|c|^p`` along every row, over all cells."""
@@ -480,14 +480,14 @@ class Levels(Invertible):
         dense = queries.dense()
         return self._from_energies(lambda s: _dense_energy(s, dense))
 
-    def greatest_variance(self, queries: QuerySet) -> float:
+    def maximum_variance(self, queries: QuerySet) -> float:
         """The greatest of ``row_variances``, or for very many intervals a bound on it.
 
         Within a node of width s, an interval that fills r cells has ``|A_l q|^2 - |A_{l+1} q|^2 <=
         r - r^2 / s <= s / 4``; only the two nodes with its ends have any.
         """
         if queries.rows <= LIMITS.intervals_listed or not queries.holds_prefixes:
-            return super().greatest_variance(queries)
+            return super().maximum_variance(queries)
         details = [s / 2 for s in self.widths[1:]]
         total = sum(d / e for d, e in zip(details, self.eigenvalues, strict=False))
         nodes = self.padded // self.widths[-1]

@@ -62,7 +62,7 @@ class BlockMoves:
     norms: Array
     counts: Array
 
-    def greatest(self, scales: Sequence[float]) -> float:
+    def maximum(self, scales: Sequence[float]) -> float:
         """An upper bound on ``max_v sum_b scales[b] |M_b d_v|^p``; exact where groups are alike."""
         each = np.zeros(len(self.distances))
         np.maximum.at(each, self.group, np.asarray(scales, dtype=np.float64) * self.norms)

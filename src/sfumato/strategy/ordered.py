@@ -13,8 +13,8 @@ all ranges ``(n + 1) I - J``, both together ``E I - J`` with E = n + 1 + w. Diff
 cells. They make of a diagonal inverse a chain without ground at its first cell, and of
 ``(E I - J)^-1 = I / E + J / (E (E - n))`` the same chain with one.
 
-``ordered`` is for the mean error, ``ordered_largest`` for the largest error of one group of
-intervals, and ``largest_error`` chooses among all ways to the least largest error.
+``ordered`` is for the mean error, ``ordered_minimax`` for the largest error of one group of
+intervals, and ``minimax_strategy`` chooses among all ways to the least largest error.
 
 References: Hale, Higham, Trefethen 2008, "Computing A^alpha, log(A), and related matrix functions
 by contour integrals"; Li, Miklau, Hay, McGregor, Rastogi 2015, "The matrix mechanism".
@@ -33,7 +33,7 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.chain import RELATIVE, Chain, applied, covariances, diagonals, potentials
-from sfumato.solve.nuclear import CertifiedLargest, certified_optimum
+from sfumato.solve.nuclear import CertifiedMinimax, certified_optimum
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.solve.tridiagonal import (
     PartialFractions,
@@ -47,7 +47,7 @@ from sfumato.solve.tridiagonal import (
 from sfumato.solve.weighted_orbits import query_orbits, weighted_orbits
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy
 from sfumato.strategy.factorization import Factorization, factorization, factorwise
-from sfumato.strategy.pieces import FactorLargest, largest_pieces
+from sfumato.strategy.pieces import FactorMinimax, minimax_pieces
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers, SearchProgress
 from sfumato.workload.queries import DENSE_LIMIT, Prefix, QuerySet, Ranges, Total, check_entries
@@ -60,10 +60,10 @@ __all__ = [
     "Points",
     "Rooted",
     "column_bounds",
-    "largest_error",
+    "minimax_strategy",
     "ordered",
     "ordered_chain",
-    "ordered_largest",
+    "ordered_minimax",
     "prefix_inverse_gram",
     "prefix_weights",
     "range_bound",
@@ -362,7 +362,7 @@ class Points:
         return (n + 1) * float(self.variances.sum()) - float(everything)
 
     @cached_property
-    def greatest_of_ranges(self) -> float:
+    def maximum_of_ranges(self) -> float:
         """A bound on the variance of every interval: that of all pairs of blocks of points.
 
         ``psi`` is x^-1/2 up to the accuracy of the root. For x^-1/2, as for every Stieltjes
@@ -477,10 +477,10 @@ class Ordered(GaussianStrategy):
             total = float(self.points.of_intervals(*self._intervals(term)).sum())
         return block_variances[0] * self._lines * total
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+    def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of ``variances``; for all ranges a bound on it."""
         if self._is_all_ranges(term):
-            return block_variances[0] * self.points.greatest_of_ranges
+            return block_variances[0] * self.points.maximum_of_ranges
         return block_variances[0] * float(self.points.of_intervals(*self._intervals(term)).max())
 
     def effective_terms(self, term: int) -> Array:
@@ -542,10 +542,10 @@ class Ordered(GaussianStrategy):
         starts = np.searchsorted(before, places, side="right") - 1
         return starts, starts + places - before[starts] + 1
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
+    def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The greatest of the bounds of all columns."""
         if norm != 2:
-            return super().greatest_column(norm, scales)
+            return super().maximum_column(norm, scales)
         return SensitivityBound(scales[0] * self.rooted.greatest**2 * ROUND_UP, is_exact=False)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
@@ -625,7 +625,7 @@ def ordered(
     return Ordered("factorization", "gaussian", workload, blocks, bound=bound)
 
 
-def ordered_largest(workload: Workload, tolerance: float = 2 * LIMITS.ordered_tolerance) -> Ordered:
+def ordered_minimax(workload: Workload, tolerance: float = 2 * LIMITS.ordered_tolerance) -> Ordered:
     """A small largest error of prefixes or ranges of one attribute, for each cell of others.
 
     The same root as in ``ordered``, for the weights of the largest error: the certified optimum for
@@ -745,7 +745,7 @@ def _read(workload: Workload) -> tuple[str, tuple[str, ...], list[tuple[QuerySet
 def _spectrum(chain: Chain, diagonal: Array, v: Array) -> tuple[float, float]:
     """Bounds on the eigenvalues of T: the inverse of the trace of A, and Gershgorin's discs."""
     inverse = Tridiagonal(chain.diagonal(), -chain.links)
-    return 1 / float(diagonal @ v), inverse.scaled(v).largest_bound()
+    return 1 / float(diagonal @ v), inverse.scaled(v).maximum_bound()
 
 
 def _measured(
@@ -782,7 +782,7 @@ def _bound(chain: Chain, v: Array, least: float, largest: float) -> float:
 # Least largest error
 
 
-def largest_error(workload: Workload, progress: SearchProgress | None = None) -> Strategy:
+def minimax_strategy(workload: Workload, progress: SearchProgress | None = None) -> Strategy:
     """The strategy of least largest error ``max_q w_q^2 |r_q|^2 ||M||_{1->2}^2``, certified.
 
     ``bound`` is a lower bound on it for every strategy. Raises PlanError for terms that are no
@@ -812,12 +812,12 @@ def largest_error(workload: Workload, progress: SearchProgress | None = None) ->
     if _is_long(workload, Prefix, LIMITS.rational_root_cells) or _is_long(
         workload, Ranges, SOLVE_LIMITS.subspace_size + 1
     ):
-        return ordered_largest(workload, LIMITS.largest_tolerance)
+        return ordered_minimax(workload, LIMITS.minimax_tolerance)
     try:
         return _by_orbits(workload, progress)
     except TooLarge:
         if len(workload.terms) > 1:
-            return largest_pieces(workload, _factor)
+            return minimax_pieces(workload, _factor)
         if len(workload.terms[0].attributes) < 2:
             raise
         return factorwise(workload, lambda alone: _by_orbits(alone, progress), "max")
@@ -826,24 +826,24 @@ def largest_error(workload: Workload, progress: SearchProgress | None = None) ->
 def _by_orbits(workload: Workload, progress: SearchProgress | None = None) -> Factorization:
     problem = weighted_orbits(workload)
     starts = {
-        axis.name: prefix_weights(axis.cells, LIMITS.largest_tolerance / 2)
+        axis.name: prefix_weights(axis.cells, LIMITS.minimax_tolerance / 2)
         for axis, queries in zip(problem.axes, problem.common, strict=True)
         if isinstance(queries, Prefix)
     }
-    subspaces, optimum = problem.solve(LIMITS.largest_tolerance, starts, progress)
+    subspaces, optimum = problem.solve(LIMITS.minimax_tolerance, starts, progress)
     return replace(factorization(workload, subspaces, optimum), objective="max")
 
 
-def _factor(queries: QuerySet) -> FactorLargest:
+def _factor(queries: QuerySet) -> FactorMinimax:
     """The weights of the queries of one attribute, of at most 2,048 classes of cells."""
     if isinstance(queries, Prefix):
         solved = prefix_weights(queries.size)
-        return FactorLargest(solved.w, solved.lower)
+        return FactorMinimax(solved.w, solved.lower)
     domain = Domain({"x": queries.size})
     problem = weighted_orbits(Workload(domain, (Product(domain, "x", 1.0, (("x", queries),)),)))
-    best = problem.weights(LIMITS.largest_factor_tolerance)
+    best = problem.weights(LIMITS.minimax_factor_tolerance)
     orbit_of = query_orbits(problem.axes[0], queries)[1]
-    return FactorLargest(best.w[orbit_of], best.lower)
+    return FactorMinimax(best.w[orbit_of], best.lower)
 
 
 def _is_long(workload: Workload, kind: type[Prefix] | type[Ranges], least: int) -> bool:
@@ -855,7 +855,7 @@ def _is_long(workload: Workload, kind: type[Prefix] | type[Ranges], least: int) 
     return len(long) == 1 and all(q.is_identity or q is long[0] for _, q in term.factors)
 
 
-def prefix_weights(size: int, tolerance: float = LIMITS.largest_tolerance) -> CertifiedLargest:
+def prefix_weights(size: int, tolerance: float = LIMITS.minimax_tolerance) -> CertifiedMinimax:
     """The weights of cells and of queries for all prefixes of ``size`` cells.
 
     >>> found = prefix_weights(64)
@@ -872,7 +872,7 @@ def prefix_weights(size: int, tolerance: float = LIMITS.largest_tolerance) -> Ce
     v = optimum.v / total
     # X has diagonal at most 1 and the errors are those of the cells backwards, times the total.
     upper = optimum.scale**2 * total
-    return CertifiedLargest(v, v[::-1].copy(), optimum.scale, upper, optimum.lower, optimum.steps)
+    return CertifiedMinimax(v, v[::-1].copy(), optimum.scale, upper, optimum.lower, optimum.steps)
 
 
 def prefix_inverse_gram(weights: Array) -> tuple[Tridiagonal, Array]:
@@ -883,14 +883,14 @@ def prefix_inverse_gram(weights: Array) -> tuple[Tridiagonal, Array]:
     return Tridiagonal(diagonal, -inverse[:-1]), np.cumsum(weights[::-1])[::-1]
 
 
-def range_bound(size: int, tolerance: float = LIMITS.largest_factor_tolerance) -> float:
+def range_bound(size: int, tolerance: float = LIMITS.minimax_factor_tolerance) -> float:
     """A lower bound on the squared largest error of all ranges of ``size`` cells, in O(cells).
 
     Only ranges from the first half (starts) to the second (ends) count, with product weights.
     """
     half = size // 2
-    starts = prefix_weights(half + 1, LIMITS.largest_rough_tolerance).w[::-1]
-    ends = prefix_weights(size - half, LIMITS.largest_rough_tolerance).w
+    starts = prefix_weights(half + 1, LIMITS.minimax_rough_tolerance).w[::-1]
+    ends = prefix_weights(size - half, LIMITS.minimax_rough_tolerance).w
     a = np.concatenate([np.cumsum(starts), np.full(size - half - 1, starts.sum())])
     b = np.concatenate([np.full(half, ends.sum()), np.cumsum(ends[::-1])[::-1]])
     # Neighbours differ in a left of the middle and in b right of it, so the inverse of
@@ -912,7 +912,7 @@ def range_bound(size: int, tolerance: float = LIMITS.largest_factor_tolerance) -
 def range_points(size: int) -> Array:
     """Weights on the points between cells, of sum 1: a range weighs the product of its ends."""
     half = size // 2
-    left = prefix_weights(half + 1, LIMITS.largest_rough_tolerance).w[::-1] ** LIMITS.point_evenness
-    right = prefix_weights(size - half, LIMITS.largest_rough_tolerance).w ** LIMITS.point_evenness
+    left = prefix_weights(half + 1, LIMITS.minimax_rough_tolerance).w[::-1] ** LIMITS.point_evenness
+    right = prefix_weights(size - half, LIMITS.minimax_rough_tolerance).w ** LIMITS.point_evenness
     both = np.concatenate([left / left.mean(), right / right.mean()])
     return np.asarray(both / both.sum(), dtype=np.float64)

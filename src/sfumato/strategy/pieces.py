@@ -12,7 +12,7 @@ which is least, ``(sum_A sqrt(c_A cost_A))^2``, at ``theta_A ~ sqrt(c_A / cost_A
 this is the optimal residual split, for one product the product of the optima; in between it is
 no optimum but needs neither the domain nor its classes. Pieces are keyed by attribute.
 
-``pieces`` is for the mean error and ``largest_pieces`` for the largest. ``pinched_bound``,
+``pieces`` is for the mean error and ``minimax_pieces`` for the largest. ``pinched_bound``,
 ``sum_of_bounds`` and ``query_set_bound`` are lower bounds on the error of every strategy, from one
 attribute at a time.
 """
@@ -45,9 +45,9 @@ from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
-    "FactorLargest",
+    "FactorMinimax",
     "Pieces",
-    "largest_pieces",
+    "minimax_pieces",
     "pieces",
     "pinched_bound",
     "query_set_bound",
@@ -148,7 +148,7 @@ class Pieces(SumOfProducts):
             sums = (self._sums(n, q)[1 if n in inside else 0] for n, q in factors.items())
             yield b, prod(sums)
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+    def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of ``variances``; for very many queries an upper bound on it.
 
         A variance grows with ``alpha^2`` and ``|r|^2`` of every attribute, linearly in each pair,
@@ -166,7 +166,7 @@ class Pieces(SumOfProducts):
             out += part
         return float(out.max())
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
+    def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """Sums of products of the greatest columns: exact where columns are equal, never less."""
         greatest = {n: float(s.measured.column_powers(norm).max()) for n, s in self.splits.items()}
         pairs = zip(scales, self.subsets, strict=True)
@@ -286,14 +286,14 @@ def _is_below(
 
 
 @dataclass(frozen=True, slots=True)
-class FactorLargest:
+class FactorMinimax:
     """Weights on the queries of one attribute, of sum 1, and the bound on their largest error."""
 
     weights: Array
     bound: float
 
 
-def largest_pieces(workload: Workload, solve: Callable[[QuerySet], FactorLargest]) -> Pieces:
+def minimax_pieces(workload: Workload, solve: Callable[[QuerySet], FactorMinimax]) -> Pieces:
     """Pieces whose largest error is small; ``solve`` weights the queries of one attribute.
 
     ``splits.py`` splits every attribute into its total and a rest. Given the splits, the variance
@@ -313,7 +313,7 @@ def largest_pieces(workload: Workload, solve: Callable[[QuerySet], FactorLargest
     error is no less than any weighted mean, so ``pinched_bound`` on that mean is
     one on it; so is the bound of every term alone.
     """
-    solved: dict[_Key, FactorLargest | None] = {}
+    solved: dict[_Key, FactorMinimax | None] = {}
     bound = 0.0
     for group in workload.terms:
         term = group.as_product()
@@ -327,7 +327,7 @@ def largest_pieces(workload: Workload, solve: Callable[[QuerySet], FactorLargest
         bound = max(bound, term.weight**2 * prod(f.bound for f in each if f is not None))
     emphasis = np.full(len(workload.terms), 1 / len(workload.terms))
     best: Pieces | None = None
-    for _ in range(LIMITS.largest_pieces_rounds):
+    for _ in range(LIMITS.minimax_pieces_rounds):
         guess = pieces(_reweighted(workload, solved, emphasis))
         if guess is None:
             raise PlanError("a group is not a product of query sets")
@@ -357,7 +357,7 @@ def _factors(term: Term) -> dict[str, QuerySet]:
 
 
 def _reweighted(
-    workload: Workload, solved: Mapping[_Key, FactorLargest | None], emphasis: Array
+    workload: Workload, solved: Mapping[_Key, FactorMinimax | None], emphasis: Array
 ) -> Workload:
     """The queries with weights whose sum over a term is ``emphasis`` times its own weight."""
     made: dict[_Key, QuerySet] = {}
@@ -417,7 +417,7 @@ class _Program:
             lower = max(lower, value**2)
             if best is None or errors.max() < best[0]:
                 best = (float(errors.max()), theta, weights)
-            if best[0] <= lower * (1 + LIMITS.largest_pieces_tolerance) ** 2:
+            if best[0] <= lower * (1 + LIMITS.minimax_pieces_tolerance) ** 2:
                 raise StopIteration
             # d value / d lambda_q = errors_q / (2 value)
             slope = errors / (2 * value**2)
@@ -425,7 +425,7 @@ class _Program:
             return -np.log(value), -2 * z / total * (slope - mean)
 
         start = np.full(count, count**-0.5)
-        options = {"maxiter": LIMITS.largest_pieces_steps, "maxcor": 20, "ftol": 0.0, "gtol": 0.0}
+        options = {"maxiter": LIMITS.minimax_pieces_steps, "maxcor": 20, "ftol": 0.0, "gtol": 0.0}
         with suppress(StopIteration):
             minimize(negative_log, start, jac=True, method="L-BFGS-B", options=options)
         if best is None:

@@ -86,7 +86,7 @@ def best_for_pairs(
         problem = _problem(start, objective, drops)
         if problem is None:
             return None
-        form, bound = _largest(problem) if objective == "max" else _solved(problem, start)
+        form, bound = _minimax(problem) if objective == "max" else _solved(problem, start)
     except PlanError:
         return None
     rounded = _rounded(start, problem, _helped(problem, form, bound))
@@ -168,7 +168,7 @@ def _problem(start: Dense, objective: Objective, drops: bool) -> _PairProblem | 
     return _PairProblem(coordinates, squares, columns, lengths, basis, objective, drops)
 
 
-def _largest(problem: _PairProblem) -> tuple[Array, float]:
+def _minimax(problem: _PairProblem) -> tuple[Array, float]:
     """The form Y on differences and the lower bound, for the largest error."""
     reading = problem.coordinates @ problem.basis
     points = problem.inner
@@ -344,7 +344,7 @@ def _measured(start: Dense, entries: Integers) -> Dense:
     mixture = replace(start.mixture, entries=np.ascontiguousarray(entries))
     coordinates = start.reconstruction @ start.mixture.entries.astype(np.float64)
     inverse = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
-    share = 1 / sqrt(mixture.greatest_column(2))
+    share = 1 / sqrt(mixture.maximum_column(2))
     return replace(
         start,
         mechanism="factorization",
@@ -409,7 +409,7 @@ def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Stra
 
 def _reweighted(strategy: Strategy, objective: Objective, drops: bool) -> Strategy:
     errors = strategy.block_errors()
-    moves = strategy.moves(2, drops) or _greatest_moves(strategy, drops)
+    moves = strategy.moves(2, drops) or _maximum_moves(strategy, drops)
     if not moves.distances.any():  # all read the public total
         return strategy
     each = moves.each(_weighed(errors, moves).best)
@@ -428,12 +428,12 @@ def _with_shares(strategy: Strategy, shares: Array) -> Strategy:
     return replace(strategy, blocks=tuple(Block(b.term, s) for b, s in pairs))
 
 
-def _greatest_moves(strategy: Strategy, drops: bool) -> BlockMoves:
+def _maximum_moves(strategy: Strategy, drops: bool) -> BlockMoves:
     """One move that stands for all: every block by its own diameter."""
     widest = np.array(strategy.block_diameters(2))
     if drops:
         ones = np.eye(len(widest))
-        alone = [strategy.greatest_column(2, unit.tolist()).power for unit in ones]
+        alone = [strategy.maximum_column(2, unit.tolist()).power for unit in ones]
         widest = np.maximum(widest, alone)
     count = len(widest)
     return BlockMoves(widest[:, None], np.arange(count), np.ones(count), np.ones(count))
@@ -530,7 +530,7 @@ def _marginals(strategy: Marginals, objective: Objective, drops: bool) -> Strate
         if objective == "max":
             below = 0.0
             for _ in range(LIMITS.moves_alternations):
-                errors, worst = strategy.largest_errors(some_moves.each(weighed.proof))
+                errors, worst = strategy.minimax_errors(some_moves.each(weighed.proof))
                 below = max(below, worst)
                 weighed = _weighed(errors, some_moves)
         options.append(strategy.with_shares(_shares(errors, some_moves.each(weighed.best))))

@@ -195,11 +195,11 @@ class StrategyLimits:
     """Queries of a term whose variances are listed one by one."""
     worst_query_entries: int = 2**24
     """Pairs of a worst query and a piece in the program of the largest error."""
-    largest_pieces_rounds: int = 2
+    minimax_pieces_rounds: int = 2
     """Times that the splits follow the weights of the terms."""
-    largest_pieces_steps: int = 400
+    minimax_pieces_steps: int = 400
     """Steps of L-BFGS on that program."""
-    largest_pieces_tolerance: float = 1e-4
+    minimax_pieces_tolerance: float = 1e-4
     """Relative distance to its bound of the noise that is shared."""
     hull_coarseness: float = 1e-3
     """Part by which the worst queries of an attribute may be taken too small."""
@@ -233,11 +233,11 @@ class StrategyLimits:
     """Cells along the attribute: the optimiser holds two dozen vectors of them."""
     ordered_bound_accuracy: float = 1e-9
     """Accuracy of the root in the lower bound."""
-    largest_tolerance: float = 2e-4
+    minimax_tolerance: float = 2e-4
     """Relative distance to its lower bound to which the largest error is driven."""
-    largest_factor_tolerance: float = 1e-3
+    minimax_factor_tolerance: float = 1e-3
     """The same for one attribute of a union, whose weights are a guess."""
-    largest_rough_tolerance: float = 1e-2
+    minimax_rough_tolerance: float = 1e-2
     """Accuracy of weights of points that are only a guess."""
     point_evenness: float = 0.75
     """Power of the weights of points, between even (0) and those of prefixes (1)."""
@@ -386,9 +386,9 @@ class StrategyLimits:
     moves_tolerance: float = 1e-4
     """Relative accuracy of the weights of moves."""
     moves_listed: int = 1024
-    """BlockMoves that are weighed at once without choosing among them."""
+    """Moves that are weighed at once without choosing among them."""
     moves_added: int = 256
-    """BlockMoves that join in one round."""
+    """Moves that join in one round."""
     moves_rounds: int = 12
     """Rounds in which moves join."""
     moves_weight_minimum: float = 1e-9

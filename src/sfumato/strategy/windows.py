@@ -415,7 +415,7 @@ class Sliding(GaussianStrategy):
         del term
         return block_variances[0] * prod(self._others) * float(self._each.sum())
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+    def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of ``variances``, which is that of one line."""
         del term
         return block_variances[0] * float(self._each.max())

@@ -339,7 +339,7 @@ class QuerySet(ABC):
         """The sum of ``row_variances``."""
         return float(self.row_variances(queries).sum())
 
-    def greatest_variance(self, queries: QuerySet) -> float:
+    def maximum_variance(self, queries: QuerySet) -> float:
         """The greatest of ``row_variances``, or a bound on it where they are too many to list."""
         return float(self.row_variances(queries).max())
 
@@ -476,7 +476,7 @@ class Identity(_Intervals):
         """Over all queries."""
         return float(queries.column_powers(2).sum())
 
-    def greatest_variance(self, queries: QuerySet) -> float:
+    def maximum_variance(self, queries: QuerySet) -> float:
         """The longest interval adds up the most single cells."""
         if queries.holds_prefixes:
             return float(queries.size)

@@ -100,7 +100,7 @@ def test_listed_answers_of_a_table_of_a_million_cells_need_no_table() -> None:
     assert found is not None
     unit = [share**-2 for share in found.shares]
     covariance = found.covariance(0, [0, 1, 999_999], unit)
-    assert covariance[0, 0] == pytest.approx(found.greatest_variance(0, unit))
+    assert covariance[0, 0] == pytest.approx(found.maximum_variance(0, unit))
     assert np.linalg.eigvalsh(covariance).min() > 0
     assert covariance[0, 1] < 0  # cells of one row, whose sum is known better than each
     assert abs(covariance[0, 2]) < covariance[0, 0] / 100

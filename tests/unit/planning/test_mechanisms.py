@@ -81,7 +81,7 @@ def test_stated_variances_are_the_squared_rows_of_the_reconstruction(
             stated = np.asarray(strategy.variances(t, list(noise)))
             np.testing.assert_allclose(stated, own, rtol=1e-6, atol=1e-9 * own.max())
             assert strategy.total_variance(t, list(noise)) == pytest.approx(own.sum(), rel=1e-6)
-            greatest = strategy.greatest_variance(t, list(noise))
+            greatest = strategy.maximum_variance(t, list(noise))
             assert greatest == pytest.approx(own.max(), rel=1e-6)
     true_rmse = sqrt(true.mean())
     assert plan.rmse == pytest.approx(true_rmse, rel=1e-6)

@@ -84,8 +84,8 @@ class Opaque(Strategy):
     def total_variance(self, term, block_variances):
         return self.inner.total_variance(term, block_variances)
 
-    def greatest_variance(self, term, block_variances):
-        return self.inner.greatest_variance(term, block_variances)
+    def maximum_variance(self, term, block_variances):
+        return self.inner.maximum_variance(term, block_variances)
 
     def effective_terms(self, term):
         return self.inner.effective_terms(term)

@@ -112,4 +112,4 @@ def test_windows_have_no_tridiagonal_inverse() -> None:
 
 def test_gershgorin_bounds_the_spectrum() -> None:
     t = Tridiagonal(np.array([2.0, 5.0, 1.0]), np.array([-1.0, 3.0]))
-    assert t.largest_bound() >= np.linalg.eigvalsh(t.dense()).max()
+    assert t.maximum_bound() >= np.linalg.eigvalsh(t.dense()).max()

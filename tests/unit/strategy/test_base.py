@@ -27,7 +27,7 @@ from sfumato.strategy.conjunctions import conjunctions_by_polynomial
 from sfumato.strategy.factorization import factorwise
 from sfumato.strategy.marginals import weighted_marginals
 from sfumato.strategy.matrix import dense as dense_optimum
-from sfumato.strategy.ordered import largest_error, ordered, ordered_largest
+from sfumato.strategy.ordered import minimax_strategy, ordered, ordered_minimax
 from sfumato.strategy.pieces import pieces
 from sfumato.strategy.replace_one import for_replace_one
 from sfumato.strategy.windows import windows
@@ -84,10 +84,10 @@ STRATEGIES: dict[str, Callable[[Make], Strategy]] = {
     "sliding windows": lambda make: windows(sf.windows(make({"x": 24, "y": 2}), "x", 5, by=["y"])),
     "root of prefixes": lambda make: ordered(sf.prefixes(make({"x": 16, "y": 2}), "x", by=["y"])),
     "root of ranges": lambda make: ordered(sf.ranges(make({"x": 14}), "x")),
-    "root for the largest": lambda make: ordered_largest(sf.prefixes(make({"x": 16}), "x")),
+    "root for the largest": lambda make: ordered_minimax(sf.prefixes(make({"x": 16}), "x")),
     "factor by factor": _factorwise,
     "pieces": _pieces,
-    "pieces for the largest": lambda make: largest_error(_union(make)),
+    "pieces for the largest": lambda make: minimax_strategy(_union(make)),
     "weighted marginals": lambda make: weighted_marginals(sf.marginals(make({"a": 4, "b": 3}), 1)),
     "side by side": _combined,
     "biased": lambda make: approximate(sf.ranges(make({"x": 8}), "x"), LOSS, 20),
@@ -233,7 +233,7 @@ def test_sums_and_maxima_are_those_of_the_listed_variances(name: str) -> None:
     for t in range(len(plan.workload.terms)):
         each = plan.strategy.variances(t, plan.block_variances)
         assert plan.strategy.total_variance(t, plan.block_variances) == pytest.approx(each.sum())
-        greatest = plan.strategy.greatest_variance(t, plan.block_variances)
+        greatest = plan.strategy.maximum_variance(t, plan.block_variances)
         assert each.max() <= greatest * (1 + 1e-9)
 
 

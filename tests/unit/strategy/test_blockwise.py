@@ -78,7 +78,7 @@ def test_variances_are_the_squared_rows_of_the_reconstruction(strategy: Strategy
         plain = sum((r**2).sum(axis=1) for r in rows)
         np.testing.assert_allclose(strategy.variances(t, list(noise)), squares, err_msg=term.name)
         assert strategy.total_variance(t, list(noise)) == pytest.approx(squares.sum())
-        assert strategy.greatest_variance(t, list(noise)) == pytest.approx(squares.max())
+        assert strategy.maximum_variance(t, list(noise)) == pytest.approx(squares.max())
         np.testing.assert_allclose(strategy.effective_terms(t), plain**2 / fourths)
 
 

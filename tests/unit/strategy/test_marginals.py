@@ -90,7 +90,7 @@ def test_answers_variances_and_norms_are_those_of_the_dense_matrices(objective: 
     np.testing.assert_allclose(variances, (r**2).sum(axis=1), rtol=1e-9)
     totals, greatest = strategy.group_variances(unit)
     assert totals == pytest.approx([strategy.total_variance(t, unit) for t in terms])
-    assert greatest == pytest.approx([strategy.greatest_variance(t, unit) for t in terms])
+    assert greatest == pytest.approx([strategy.maximum_variance(t, unit) for t in terms])
     columns = (m**2).sum(axis=0)
     np.testing.assert_allclose(columns, 1, rtol=1e-12)
     assert 1 <= strategy.sensitivity(2).power <= 1 + 1e-8

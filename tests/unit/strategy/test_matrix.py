@@ -71,7 +71,7 @@ def test_answers_are_unbiased_and_what_is_stated_holds(name: str, objective: str
         expected = (rows**2).sum(axis=1)
         np.testing.assert_allclose(strategy.variances(t, [1.0]), expected, rtol=1e-9, atol=1e-15)
         assert strategy.total_variance(t, [1.0]) == pytest.approx(expected.sum())
-        assert strategy.greatest_variance(t, [1.0]) == pytest.approx(expected.max())
+        assert strategy.maximum_variance(t, [1.0]) == pytest.approx(expected.max())
         c = np.arange(1.0, term.rows + 1)
         found = strategy.adjoint(t, c).get(0, np.zeros(len(m)))
         np.testing.assert_allclose(found, c @ rows, atol=1e-9)

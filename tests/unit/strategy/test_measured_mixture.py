@@ -106,7 +106,7 @@ def test_floats_that_cancel_never_understate_a_column(seed: int) -> None:
     product = entries @ columns
     for p in (1, 2):
         true = max(sum(abs(int(v)) ** p for v in product[:, j]) for j in range(9))
-        assert Fraction(term.greatest_column(p)) * (1 + Fraction(1, 2**30)) >= true
+        assert Fraction(term.maximum_column(p)) * (1 + Fraction(1, 2**30)) >= true
     assert Fraction(term.greatest) >= max(abs(int(v)) for v in product.reshape(-1))
     off = max(
         sum((Fraction(float(f)) - int(t)) ** 2 for f, t in zip(found, true, strict=True))
@@ -114,7 +114,7 @@ def test_floats_that_cancel_never_understate_a_column(seed: int) -> None:
             np.concatenate(list(term.chunks()), axis=1).T, product.T, strict=True
         )
     )
-    assert off <= Fraction(term.greatest_error) ** 2
+    assert off <= Fraction(term.maximum_error) ** 2
 
 
 def test_floats_alone_would_understate_some_of_these_columns() -> None:

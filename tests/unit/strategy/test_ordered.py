@@ -13,7 +13,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.solve.orbits import orbit_problem
-from sfumato.strategy.ordered import GRID_BITS, Ordered, ordered, ordered_chain, ordered_largest
+from sfumato.strategy.ordered import GRID_BITS, Ordered, ordered, ordered_chain, ordered_minimax
 from sfumato.vault.measure import exact_values
 from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
 from sfumato.workload.workload import Workload
@@ -68,7 +68,7 @@ def test_variances_are_the_squared_rows_of_the_reconstruction(made: Ordered) -> 
         squares = (dense_r(made, t) ** 2).sum(axis=1)
         np.testing.assert_allclose(made.variances(t, [2.0]), 2 * squares, rtol=1e-9)
         assert made.total_variance(t, [2.0]) == pytest.approx(2 * squares.sum(), rel=1e-9)
-        greatest = made.greatest_variance(t, [2.0])
+        greatest = made.maximum_variance(t, [2.0])
         assert 2 * squares.max() * (1 - 1e-9) <= greatest <= 2 * squares.max() * 1.35
 
 
@@ -112,7 +112,7 @@ def test_the_error_is_that_of_the_dense_optimum(name: str) -> None:
 def test_ranges_are_worst_at_the_total_and_the_bound_is_met() -> None:
     made = ordered(workloads()["ranges"])
     each = made.variances(0, [1.0])
-    assert made.greatest_variance(0, [1.0]) == pytest.approx(each.max(), rel=1e-4)
+    assert made.maximum_variance(0, [1.0]) == pytest.approx(each.max(), rel=1e-4)
     assert made.points.of_intervals(np.array([0]), np.array([64]))[0] == pytest.approx(each.max())
 
 
@@ -165,14 +165,14 @@ def test_the_digest_knows_the_weights_of_the_cells() -> None:
 
 def test_the_largest_error_of_prefixes_is_certified() -> None:
     domain = Domain({"age": 3000})
-    made = ordered_largest(sf.prefixes(domain, "age"))
+    made = ordered_minimax(sf.prefixes(domain, "age"))
     assert made.bound is not None
     assert made.objective == "max"
     assert 1 <= np.sqrt(made.weighted_error("max") / made.bound) <= 1.0005
     spread = made.variances(0, [1.0])
     assert spread.max() / spread.min() < 1.01
     mean = ordered(sf.prefixes(domain, "age"))
-    assert made.greatest_variance(0, [1.0]) < mean.greatest_variance(0, [1.0])
+    assert made.maximum_variance(0, [1.0]) < mean.maximum_variance(0, [1.0])
 
 
 def test_too_many_ranges_are_not_listed() -> None:

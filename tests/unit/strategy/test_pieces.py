@@ -89,7 +89,7 @@ def test_the_greatest_variance_is_that_of_some_query() -> None:
     unit = [b.share**-2 for b in strategy.blocks]
     for t in range(len(WORK.terms)):
         listed = strategy.variances(t, unit)
-        assert strategy.greatest_variance(t, unit) == pytest.approx(listed.max(), rel=1e-12)
+        assert strategy.maximum_variance(t, unit) == pytest.approx(listed.max(), rel=1e-12)
 
 
 def test_coefficients_have_as_many_bits_as_products_of_them_allow() -> None:

@@ -92,7 +92,7 @@ def test_answers_errors_and_norms_are_those_of_the_matrices(
         first += term.rows
         np.testing.assert_allclose(strategy.variances(t, list(noise)), squares[own], atol=1e-9)
         assert strategy.total_variance(t, list(noise)) == pytest.approx(squares[own].sum())
-        assert strategy.greatest_variance(t, list(noise)) == pytest.approx(squares[own].max())
+        assert strategy.maximum_variance(t, list(noise)) == pytest.approx(squares[own].max())
         is_asked = second[own] > 0
         expected = second[own][is_asked] ** 2 / fourth[own][is_asked]
         np.testing.assert_allclose(strategy.effective_terms(t)[is_asked], expected, rtol=1e-6)

@@ -69,7 +69,7 @@ def test_variances_are_the_squared_rows_of_the_reconstruction(made: Sliding) -> 
     squares = (dense_r(made) ** 2).sum(axis=1)
     np.testing.assert_allclose(made.variances(0, [2.0]), 2 * squares, rtol=1e-9)
     assert made.total_variance(0, [2.0]) == pytest.approx(2 * squares.sum(), rel=1e-9)
-    assert made.greatest_variance(0, [2.0]) == pytest.approx(2 * squares.max(), rel=1e-9)
+    assert made.maximum_variance(0, [2.0]) == pytest.approx(2 * squares.max(), rel=1e-9)
 
 
 def test_no_other_reconstruction_from_the_same_measurement_errs_less(made: Sliding) -> None:

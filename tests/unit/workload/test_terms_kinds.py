@@ -199,7 +199,7 @@ def test_estimates_from_measured_cells_and_trees_have_these_variances(measured: 
         rows = dense_queries(asked) @ inverse
         assert np.allclose(measured.row_variances(asked), (rows**2).sum(axis=1))
         assert np.isclose(measured.total_variance(asked), (rows**2).sum())
-        assert measured.greatest_variance(asked) >= (rows**2).sum(axis=1).max() - 1e-12
+        assert measured.maximum_variance(asked) >= (rows**2).sum(axis=1).max() - 1e-12
         assert np.allclose(measured.row_fourths(asked), (rows**4).sum(axis=1))
 
 

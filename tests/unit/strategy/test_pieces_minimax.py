@@ -12,13 +12,13 @@ import pytest
 import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.solve.weighted_orbits import Reweighted
-from sfumato.strategy.ordered import _factor, largest_error
-from sfumato.strategy.pieces import Pieces, _hull, _shared, largest_pieces, pieces
+from sfumato.strategy.ordered import _factor, minimax_strategy
+from sfumato.strategy.pieces import Pieces, _hull, _shared, minimax_pieces, pieces
 from sfumato.workload.queries import Identity, Prefix, Ranges
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 from tests.shared.dense import dense_workload
-from tests.unit.strategy.test_ordered_maximum import answers, dense_strategy
+from tests.unit.strategy.test_ordered_minimax import answers, dense_strategy
 
 SMALL = sf.Domain({"x": 6, "y": 5, "z": 3})
 WIDE = sf.Domain({"x": 60, "y": 50, "z": 4, "u": 7})
@@ -35,7 +35,7 @@ def union(domain: sf.Domain) -> Workload:
 
 def test_what_is_stated_is_what_the_dense_matrices_do() -> None:
     work = union(SMALL)
-    strategy = largest_pieces(work, _factor)
+    strategy = minimax_pieces(work, _factor)
     m, f = dense_strategy(strategy), dense_workload(work)
     terms = range(len(work.terms))
     unit = [share**-2 for share in strategy.shares]
@@ -50,7 +50,7 @@ def test_what_is_stated_is_what_the_dense_matrices_do() -> None:
 
 def test_error_and_bound_enclose_the_optimum_found_through_symmetries() -> None:
     work = union(SMALL)
-    strategy, best = largest_pieces(work, _factor), largest_error(work)
+    strategy, best = minimax_pieces(work, _factor), minimax_strategy(work)
     assert strategy.objective == best.objective == "max"
     assert strategy.bound is not None
     assert best.bound is not None
@@ -61,7 +61,7 @@ def test_error_and_bound_enclose_the_optimum_found_through_symmetries() -> None:
 
 def test_large_unions_are_planned_in_pieces_and_beat_those_of_the_mean_error() -> None:
     work = union(WIDE)
-    strategy = largest_error(work)
+    strategy = minimax_strategy(work)
     assert isinstance(strategy, Pieces)
     of_the_mean = pieces(work)
     assert of_the_mean is not None
@@ -74,7 +74,7 @@ def test_large_unions_are_planned_in_pieces_and_beat_those_of_the_mean_error() -
 def test_marginals_with_prefixes_are_nearly_optimal() -> None:
     numeric = sf.product(WIDE, {"x": "prefix", "y": "prefix"})
     mixed = sf.prefixes(WIDE, "x", by=["z"]) | sf.prefixes(WIDE, "y", by=["u"])
-    strategy = largest_error(numeric | mixed | sf.marginals(WIDE, [("z", "u")]))
+    strategy = minimax_strategy(numeric | mixed | sf.marginals(WIDE, [("z", "u")]))
     assert isinstance(strategy, Pieces)
     assert 1 <= sqrt(strategy.weighted_error("max") / (strategy.bound or 1.0)) < 1.1
 
@@ -138,4 +138,4 @@ def test_reweighted_queries_are_the_queries_times_the_roots_of_their_weights() -
 def test_groups_that_are_no_products_are_refused() -> None:
     x = sf.attribute(SMALL, "x")
     with pytest.raises(PlanError, match="not a product"):
-        largest_pieces(sf.predicates(SMALL, [x < 3]), _factor)
+        minimax_pieces(sf.predicates(SMALL, [x < 3]), _factor)

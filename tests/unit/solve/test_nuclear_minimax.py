@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import PlanError
-from sfumato.solve.nuclear import certified_largest
+from sfumato.solve.nuclear import certified_minimax
 from sfumato.types import Array
 
 
@@ -26,7 +26,7 @@ def dense(matrix: Array):
 
 
 def found_for(matrix: Array, **options: object):
-    return certified_largest(dense(matrix), matrix.shape[1], len(matrix), **options)
+    return certified_minimax(dense(matrix), matrix.shape[1], len(matrix), **options)
 
 
 def feasible(matrix: Array, v: Array, w: Array, scale: float) -> Array:

@@ -12,14 +12,14 @@ import pytest
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.planner import choose
-from sfumato.solve.nuclear import certified_largest
+from sfumato.solve.nuclear import certified_minimax
 from sfumato.solve.weighted_orbits import weighted_gram
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.factorization import Factorwise, factorwise
 from sfumato.strategy.ordered import (
     Ordered,
-    largest_error,
-    ordered_largest,
+    minimax_strategy,
+    ordered_minimax,
     prefix_inverse_gram,
     prefix_weights,
     range_bound,
@@ -27,7 +27,7 @@ from sfumato.strategy.ordered import (
 from sfumato.workload.queries import Prefix
 from sfumato.workload.workload import Workload
 from tests.shared.dense import dense_workload
-from tests.unit.solve.test_nuclear_largest import dense
+from tests.unit.solve.test_nuclear_minimax import dense
 
 CUBE = sf.Domain({"a": 8, "b": 3, "c": 5})
 GRID = sf.Domain({"x": 50, "y": 60, "z": 4})
@@ -74,10 +74,10 @@ def work(request: pytest.FixtureRequest) -> Workload:
 
 
 def test_the_largest_error_is_certified_and_encloses_the_dense_optimum(work: Workload) -> None:
-    strategy = largest_error(work)
+    strategy = minimax_strategy(work)
     weights = np.concatenate([np.full(t.rows, t.weight) for t in work.terms])
     f = dense_workload(work) * weights[:, None]
-    known = certified_largest(dense(f), f.shape[1], len(f), tolerance=1e-4)
+    known = certified_minimax(dense(f), f.shape[1], len(f), tolerance=1e-4)
     assert strategy.bound is not None
     assert strategy.objective == "max"
     assert strategy.bound <= known.upper * (1 + 1e-9), "the bound is below a feasible error"
@@ -87,7 +87,7 @@ def test_the_largest_error_is_certified_and_encloses_the_dense_optimum(work: Wor
 
 def test_what_is_stated_is_what_the_dense_matrices_do(work: Workload) -> None:
     """Errors from M by counting single records, R by its pseudo-inverse."""
-    strategy = largest_error(work)
+    strategy = minimax_strategy(work)
     m, f = dense_strategy(strategy), dense_workload(work)
     r = f @ np.linalg.pinv(m, rcond=1e-10)
     np.testing.assert_allclose(r @ m, f, atol=1e-7)
@@ -102,7 +102,7 @@ def test_no_strategy_tried_is_below_the_bound() -> None:
     """Neither random strategies nor the queries, the table or the optimum of the mean."""
     rng = np.random.default_rng(2)
     f = dense_workload(WORKLOADS["ranges"])[:, ::15]  # one column for each of the 8 cells
-    bound = largest_error(WORKLOADS["ranges"]).bound
+    bound = minimax_strategy(WORKLOADS["ranges"]).bound
     assert bound is not None
     tries = [np.eye(8), f, np.tril(np.ones((8, 8))), *(rng.normal(size=(9, 8)) for _ in range(200))]
     for m in tries:
@@ -121,7 +121,7 @@ def test_the_bound_agrees_with_a_semidefinite_program() -> None:
     objective = cp.maximum(*[cp.matrix_frac(row, x) for row in f])
     problem = cp.Problem(cp.Minimize(objective), [cp.diag(x) <= 1])
     problem.solve()
-    strategy = largest_error(work)
+    strategy = minimax_strategy(work)
     assert strategy.bound == pytest.approx(problem.value, rel=1e-3)
     assert strategy.weighted_error("max") == pytest.approx(problem.value, rel=1e-3)
 
@@ -129,7 +129,7 @@ def test_the_bound_agrees_with_a_semidefinite_program() -> None:
 @pytest.mark.parametrize("size", [1, 2, 5, 64, 300])
 def test_prefix_weights_enclose_the_optimum_in_linear_time(size: int) -> None:
     found = prefix_weights(size)
-    joint = certified_largest(dense(np.tril(np.ones((size, size)))), size, size, all_bind=True)
+    joint = certified_minimax(dense(np.tril(np.ones((size, size)))), size, size, all_bind=True)
     assert found.certificate <= 1.0002
     assert found.lower <= joint.upper * (1 + 1e-9)
     assert found.upper >= joint.lower * (1 - 1e-9)
@@ -158,14 +158,14 @@ def test_the_inverse_gram_of_weighted_prefixes_is_tridiagonal() -> None:
 @pytest.mark.parametrize("by", [[], ["y"]])
 def test_long_prefixes_are_measured_in_linear_time(by: list[str]) -> None:
     work = 2 * sf.prefixes(sf.Domain({"x": 700, "y": 3}), "x", by=by)
-    strategy = largest_error(work)
+    strategy = minimax_strategy(work)
     assert isinstance(strategy, Ordered)
     assert strategy.bound == pytest.approx(4 * prefix_weights(700).lower, rel=1e-3)
     assert strategy.bound <= strategy.weighted_error("max") <= strategy.bound * 1.001
 
 
 def test_all_ranges_of_a_long_attribute_are_within_a_few_percent() -> None:
-    strategy = largest_error(2 * sf.ranges(sf.Domain({"x": 3000, "y": 2}), "x", by=["y"]))
+    strategy = minimax_strategy(2 * sf.ranges(sf.Domain({"x": 3000, "y": 2}), "x", by=["y"]))
     assert isinstance(strategy, Ordered)
     assert strategy.objective == "max"
     assert strategy.bound is not None
@@ -174,7 +174,7 @@ def test_all_ranges_of_a_long_attribute_are_within_a_few_percent() -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 16, 33])
 def test_the_bound_of_long_ranges_is_close_below_the_optimum(size: int) -> None:
-    best = largest_error(sf.ranges(sf.Domain({"x": size}), "x"))
+    best = minimax_strategy(sf.ranges(sf.Domain({"x": size}), "x"))
     assert best.bound is not None
     assert range_bound(size) <= best.weighted_error("max") * (1 + 1e-9)
     assert range_bound(size) >= best.bound * 0.98
@@ -183,22 +183,22 @@ def test_the_bound_of_long_ranges_is_close_below_the_optimum(size: int) -> None:
 def test_ranges_measured_by_a_root_state_the_largest_of_all_their_variances() -> None:
     """Exact where every block is one point; never less where blocks are longer."""
     work = sf.ranges(sf.Domain({"x": 90}), "x")
-    strategy = ordered_largest(work)
+    strategy = ordered_minimax(work)
     every = strategy.variances(0, [1.0]).max()
-    assert strategy.greatest_variance(0, [1.0]) == pytest.approx(every, rel=1e-9)
+    assert strategy.maximum_variance(0, [1.0]) == pytest.approx(every, rel=1e-9)
     m, f = dense_strategy(strategy), dense_workload(work)
     r = f @ np.linalg.pinv(m)
     np.testing.assert_allclose(r @ m, f, atol=1e-7)
     assert every == pytest.approx((r**2).sum(axis=1).max(), rel=1e-6)
-    longer = ordered_largest(sf.ranges(sf.Domain({"x": 1500}), "x"))
+    longer = ordered_minimax(sf.ranges(sf.Domain({"x": 1500}), "x"))
     every = longer.variances(0, [1.0]).max()
-    assert every <= longer.greatest_variance(0, [1.0]) <= every * 1.01
+    assert every <= longer.maximum_variance(0, [1.0]) <= every * 1.01
 
 
 def test_ranges_are_far_below_trees() -> None:
     work = sf.ranges(sf.Domain({"x": 128}), "x")
     tree = choose(work, sf.Budget(mu=1), "add-remove", "max", "gaussian-tree").strategy
-    found = largest_error(work)
+    found = minimax_strategy(work)
     assert found.weighted_error("max") < 0.8 * tree.weighted_error("max")
     assert tree.weighted_error("max") >= (found.bound or 0.0)
 
@@ -213,7 +213,7 @@ def test_ranges_are_far_below_trees() -> None:
 )
 def test_products_too_large_for_one_matrix_are_products_of_optima(asked: dict) -> None:
     work = 3 * sf.product(GRID, asked)
-    strategy = largest_error(work)
+    strategy = minimax_strategy(work)
     assert isinstance(strategy, Factorwise)
     assert strategy.bound is not None
     assert strategy.weighted_error("max") <= strategy.bound * 1.002
@@ -225,27 +225,27 @@ def test_products_too_large_for_one_matrix_are_products_of_optima(asked: dict) -
 def test_a_product_measured_by_factors_states_what_its_dense_matrices_do() -> None:
     asked = {"a": "prefix", "b": "identity", "c": GIVEN}
     work = 2 * sf.product(CUBE, asked)
-    strategy = factorwise(work, largest_error, "max")
+    strategy = factorwise(work, minimax_strategy, "max")
     m, f = dense_strategy(strategy), dense_workload(work)
     r = f @ np.linalg.pinv(m, rcond=1e-10)
     unit = [share**-2 for share in strategy.shares]
     np.testing.assert_allclose(strategy.variances(0, unit), (r**2).sum(axis=1), rtol=1e-6)
     assert strategy.total_variance(0, unit) == pytest.approx((r**2).sum(), rel=1e-6)
-    assert strategy.greatest_variance(0, unit) == pytest.approx((r**2).sum(axis=1).max(), rel=1e-6)
+    assert strategy.maximum_variance(0, unit) == pytest.approx((r**2).sum(axis=1).max(), rel=1e-6)
     columns = (m**2).sum(axis=0).max()
     assert columns <= strategy.sensitivity(2).power <= columns * (1 + 1e-8)
-    whole = largest_error(work)
+    whole = minimax_strategy(work)
     assert strategy.bound == pytest.approx(whole.bound, rel=1e-3)
     assert np.isinf(strategy.effective_terms(0)).all()
     with pytest.raises(PlanError, match="one product"):
-        factorwise(work | sf.marginals(CUBE, 1), largest_error, "max")
+        factorwise(work | sf.marginals(CUBE, 1), minimax_strategy, "max")
 
 
 def test_a_certificate_takes_only_bounds_of_its_own_objective() -> None:
     """The bound of a sum of squares is no bound on the largest of them; divided by k it is."""
     work = sf.ranges(sf.Domain({"x": 16}), "x")
     mean = choose(work, sf.Budget(mu=1), "add-remove", "rmse", "factorization").strategy
-    best = largest_error(work)
+    best = minimax_strategy(work)
     assert mean.bound is not None
     assert mean.bound > best.weighted_error("max"), "taken as it is, it would refute the optimum"
     assert mean.bound_for("max") == pytest.approx(mean.bound / 136)
@@ -267,7 +267,7 @@ def test_every_plan_states_a_certificate_of_at_least_one(objective: str) -> None
 
 def test_the_certificate_of_the_largest_error_is_error_over_bound() -> None:
     work = WORKLOADS["union"]
-    best = largest_error(work)
+    best = minimax_strategy(work)
     plan = choose(work, sf.Budget(mu=1), "add-remove", "max", "gaussian-table")
     known = replace(plan, bound=best.bound)
     assert known.certificate == pytest.approx(
@@ -281,13 +281,13 @@ def test_the_certificate_of_the_largest_error_is_error_over_bound() -> None:
 def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     a = sf.attribute(CUBE, "a")
     with pytest.raises(PlanError, match="not a product"):
-        largest_error(sf.marginals(CUBE, 1) | sf.predicates(CUBE, [(a < 3)]))
+        minimax_strategy(sf.marginals(CUBE, 1) | sf.predicates(CUBE, [(a < 3)]))
     with pytest.raises(TooLarge, match="5,000 classes"):
-        largest_error(sf.product(sf.Domain({"x": 5000}), {"x": "windows(9)"}))
+        minimax_strategy(sf.product(sf.Domain({"x": 5000}), {"x": "windows(9)"}))
 
 
 @pytest.mark.slow
 def test_a_thousand_cells_of_ranges_and_a_million_of_prefixes_are_certified() -> None:
-    strategy = largest_error(sf.ranges(sf.Domain({"x": 1024}), "x"))
+    strategy = minimax_strategy(sf.ranges(sf.Domain({"x": 1024}), "x"))
     assert sqrt(strategy.weighted_error("max") / (strategy.bound or 1.0)) <= 1.0005
     assert prefix_weights(1_000_000).certificate <= 1.0002
