@@ -250,7 +250,7 @@ def _outer(vectors: Sequence[Array]) -> Array:
 
 
 WeightedSets = list[tuple[float, QuerySet]]
-# The best measured set for weighted query sets of one attribute, given the last one found.
+# From weighted query sets of one attribute, a norm and the last set to the best measured set.
 Design = Callable[[WeightedSets, int, QuerySet | None], QuerySet]
 
 
@@ -279,12 +279,6 @@ def fitted_product(terms: Sequence[Product], design: Design, p: int, title: str 
     ``prod_i tr(V_i (M_i'M_i)^-1)`` at unit noise, and the column norm is ``prod_i ||M_i||``. For
     several terms the sum is minimised one attribute at a time: with all others fixed, attribute i
     faces the weighted query sets ``sum_t c_t V_{t,i}``, c_t being the other factors of the term.
-
-    The builders ``wavelet`` and ``weighted_tree`` put their transform along every attribute that is
-    asked by intervals, as ``Design`` says; terms on the same attributes share a block.
-
-    References: Xiao, Wang, Gehrke 2010, section VI (several attributes); McKenna, Miklau, Hay,
-    Machanavajjhala 2018, section 6 (one attribute at a time).
     """
     domain = terms[0].domain
     names = domain.in_order(n for t in terms for n in t.attributes)
