@@ -22,8 +22,8 @@ from sfumato.workload.workload import Workload
 
 __all__ = [
     "Lattice",
-    "asked_sets",
     "lattice",
+    "marginal_sets",
 ]
 
 
@@ -109,7 +109,7 @@ class Lattice:
         return np.argsort(self.term, kind="stable"), np.cumsum([0, *counts])
 
 
-def asked_sets(workload: Workload) -> list[tuple[int, ...]] | None:
+def marginal_sets(workload: Workload) -> list[tuple[int, ...]] | None:
     """The attributes (by number) of every term that is a marginal; None when one is not.
 
     An attribute of a single cell is left out: its table is the total.

@@ -256,11 +256,11 @@ class OrbitProblem:
             tolerance,
             1 if size == 1 else 300,
             multiplicity=self.cells,
-            start=self._known_weights(tolerance),
+            start=self._start_weights(tolerance),
             progress=progress,
         )
 
-    def _known_weights(self, tolerance: float) -> Array | None:
+    def _start_weights(self, tolerance: float) -> Array | None:
         """The optimal weights of prefixes or ranges, in O(cells) a step."""
         inverse = None if self.along is None else inverse_gram(self.along)
         if inverse is None or self.along is None:

@@ -291,7 +291,7 @@ def _whole(
     """
     mixing, basis = root, None
     if len(root) < root.shape[1]:
-        basis = _asked_basis(workload, problem, part, len(root))
+        basis = _query_basis(workload, problem, part, len(root))
         reach = np.abs(basis).max(axis=1, keepdims=True)
         basis = basis * (reach.max() // reach)  # rows of like size: rounding treats them alike
         mixing = root @ np.linalg.pinv(basis.astype(np.float64))
@@ -329,7 +329,7 @@ def _inverse(entries: Array) -> Array | None:
     return None
 
 
-def _asked_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: int) -> Integers:
+def _query_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: int) -> Integers:
     """``rank`` independent asked queries on the class sums of a subspace, as integers."""
     from scipy.linalg import qr
 

@@ -46,7 +46,7 @@ import numpy.typing as npt
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import spend, stop_in_time
-from sfumato.solve.lattice import Lattice, asked_sets, lattice
+from sfumato.solve.lattice import Lattice, lattice, marginal_sets
 from sfumato.solve.nuclear import certified_optimum
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy
 from sfumato.strategy.blockwise import power_of, table_block
@@ -190,7 +190,7 @@ class Marginals(GaussianStrategy):
         return self.lattice.of_pieces(self._columns(2))
 
     @property
-    def asked_cells(self) -> float:
+    def domain_cells(self) -> float:
         """The number of cells over all attributes that some marginal has."""
         return float(prod(self.workload.domain.shape[i] for i in self.splits))
 
@@ -337,7 +337,7 @@ def marginals_optimum(
     ``objective`` is ``"rmse"`` (``bound`` is then one on ``weighted_error``) or ``"max"`` (on the
     greatest ``w^2 |r|^2 ||M||_{1->2}^2`` of a query).
     """
-    sets = asked_sets(workload)
+    sets = marginal_sets(workload)
     if sets is None:
         return None
     subsets = lattice(sets)
@@ -595,13 +595,13 @@ class _ShareSearch:
 
     def best(self) -> dict[Subset, float]:
         """The tables of least error with their shares, which sum to 1."""
-        starts = [self._as_asked(self.weights)]
+        starts = [self._each_alone(self.weights)]
         if len(self.weights) <= LIMITS.merged_tables:
-            starts.append(self._as_asked(merged_tables(self.domain, self.weights)))
+            starts.append(self._each_alone(merged_tables(self.domain, self.weights)))
         ends = [self._followed(start) for start in starts]
         return min(ends, key=lambda end: end[0])[1]
 
-    def _as_asked(self, tables: dict[Subset, float]) -> dict[Subset, float]:
+    def _each_alone(self, tables: dict[Subset, float]) -> dict[Subset, float]:
         """Shares ``s^3 ~ error``: best when every table answers for itself."""
         shares = {a: (w * self.cells(a)) ** (1 / 3) for a, w in tables.items()}
         total = sum(shares.values())

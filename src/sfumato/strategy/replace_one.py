@@ -161,10 +161,10 @@ def _problem(start: Dense, objective: Objective, drops: bool) -> _PairProblem | 
         else:
             squares += term.weight**2 * np.bincount(rows, minlength=len(squares))
     left, sizes, _ = np.linalg.svd(columns - columns[:, :1], full_matrices=False)
-    kept_rank = int((sizes > LIMITS.pairwise_flat * sizes[0]).sum()) if sizes.size else 0
-    if kept_rank == 0 or kept_rank < rank - 1:
+    span_rank = int((sizes > LIMITS.pairwise_flat * sizes[0]).sum()) if sizes.size else 0
+    if span_rank == 0 or span_rank < rank - 1:
         return None
-    basis = left[:, :kept_rank]
+    basis = left[:, :span_rank]
     return _PairProblem(coordinates, squares, columns, lengths, basis, objective, drops)
 
 
@@ -545,7 +545,7 @@ def _marginals(strategy: Marginals, objective: Objective, drops: bool) -> Strate
 def _uniform_moves(strategy: Marginals, drops: bool) -> BlockMoves:
     """The mean move of two random cells: ``2 |M_A|^2 / (1 - 1/N)`` for all pieces but {}."""
     subsets = strategy.lattice
-    norms, cells = strategy.piece_norms, strategy.asked_cells
+    norms, cells = strategy.piece_norms, strategy.domain_cells
     group = np.minimum(np.arange(subsets.pieces), 1)
     counts = np.bincount(group).astype(np.float64)
     distances = np.array([[0.0], [2 / (1 - 1 / cells)]])[: len(counts)]

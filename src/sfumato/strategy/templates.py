@@ -520,8 +520,8 @@ def _measured(
 def _kind(queries: QuerySet) -> object:
     """A key of a query set: its kind and size, or itself where coefficients were given."""
     name = queries.name
-    is_given = name.startswith(("matrix", "groups")) or hasattr(queries, "entries")
-    return queries if is_given else (name, queries.size)
+    has_coefficients = name.startswith(("matrix", "groups")) or hasattr(queries, "entries")
+    return queries if has_coefficients else (name, queries.size)
 
 
 def _designed(weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:

@@ -10,7 +10,7 @@ import pytest
 import sfumato as sf
 from sfumato.errors import TooLarge
 from sfumato.planning.calibrate import calibrate, privacy_loss
-from sfumato.solve.lattice import asked_sets, lattice
+from sfumato.solve.lattice import lattice, marginal_sets
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.marginals import Marginals, marginals_optimum
 from sfumato.strategy.moves import squared_diameter
@@ -221,7 +221,7 @@ def test_an_attribute_nobody_asks_about_may_have_any_size() -> None:
 
 def test_other_queries_and_too_many_sets_are_refused() -> None:
     assert marginals_optimum(sf.prefixes(DOMAIN, "a")) is None
-    assert asked_sets(sf.predicates(DOMAIN, ["a = 1"])) is None
+    assert marginal_sets(sf.predicates(DOMAIN, ["a = 1"])) is None
     many = sf.Domain({f"x{i}": 2 for i in range(30)})
     with pytest.raises(TooLarge, match="subsets"):
         marginals_optimum(sf.marginals(many, 30))
