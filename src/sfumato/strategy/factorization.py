@@ -51,9 +51,10 @@ Factors = dict[str, QuerySet]
 
 @dataclass(frozen=True, eq=False)
 class Factorization(SumOfProducts):
-    """Pieces of an optimal strategy, one per subspace.
+    """An optimal strategy of pieces, one per invariant subspace of ``solve/orbits.py``.
 
-    ``inverses[b]`` takes the mixed rows of block b to class sums: the pseudo-inverse of its matrix.
+    ``parts[b]`` says which: for every axis its class sums, or the class of its residuals.
+    ``inverses[b]`` takes the rows of block b to class sums: the pseudo-inverse of its matrix.
     ``weights`` are those of the orbits that the lower bound was found with.
     """
 

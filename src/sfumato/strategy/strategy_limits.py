@@ -38,11 +38,11 @@ class StrategyLimits:
     trial_bias: float = 1e-8
     """Bias per record, in greatest coefficients of a query, that is more than rounding."""
 
-    # blockwise, combined and replace_one
+    # blockwise and replace_one
     negligible_error: float = 1e-8
     """Part of the greatest error that counts as the error of a block that has none."""
 
-    # sensitivity
+    # moves
     paired_cells: int = 160
     """Cells of a domain up to which all pairs of cells are listed."""
     move_entries: int = 2**22
@@ -60,7 +60,7 @@ class StrategyLimits:
     intervals_at_once: int = 2**18
     """Intervals whose paths through a tree are walked together."""
 
-    # decision_diagram
+    # matrix, distinct columns
     diagram_entries: int = 2**26
     """Coefficients of one group, or truth values of one condition, that are written down."""
     column_entries: int = 2**27
@@ -70,7 +70,7 @@ class StrategyLimits:
     column_moves: int = 2**23
     """Combinations of a state and a class that are looked at per attribute."""
 
-    # kronecker
+    # blockwise, fitted products
     table_cells: int = 2**25
     """Cells of the table that one block of a product is measured on."""
     product_rounds: int = 5
@@ -118,7 +118,7 @@ class StrategyLimits:
     template_searched_classes: int = 256
     """Classes up to which other starts are tried beside it."""
 
-    # laplace
+    # templates, the best strategy of a workload
     laplace_cells: int = 2**16
     """Cells of a single attribute: no template is that long, and trees are tried anyway."""
     laplace_groups: int = 2048
@@ -146,7 +146,7 @@ class StrategyLimits:
     fourier_attributes: int = 16
     """Attributes of one term: it has 2^16 characters."""
 
-    # splits and subset_bounds
+    # splits, and lower bounds in pieces
     split_bits: tuple[int, int] = (14, 20)
     """Fewest and most bits of the rounded coefficients of a split."""
     split_finer_bits: tuple[int, ...] = (0, 6, 12)
@@ -174,7 +174,7 @@ class StrategyLimits:
     split_rest_minimum: float = 1e-20
     """Part of the squared coefficients below which a rest is rounding."""
 
-    # subset_bounds
+    # pieces, lower bounds
     pinched_extra: tuple[float, ...] = (exp(-5), exp(-1), exp(1))
     """Weights on the total with which cell weights are tried."""
     pinched_rounds: int = 2
