@@ -854,7 +854,7 @@ class ProjectedNoise:
     """The bound on the error of projected answers with the noise Z of a strategy.
 
     Let ``y = a + Z`` be unbiased answers with normal noise ``Z = R z``, as a factorization gives
-    them, and p the point of ``n K`` nearest to y. As in ``projection_forecast.py``,
+    them, and p the point of ``n K`` nearest to y. As in `projection_forecast`,
 
         E |p - a|^2 <= E <p - a, Z> <= n E h_K(Z)      and      E |p - a|^2 <= E |Z|^2,
 
