@@ -41,7 +41,7 @@ from sfumato.workload.workload_file import constraints_from, workload_from
 from sfumato_web.server.config import read_config
 from sfumato_web.server.models import AskAsked, PlanAsked
 from sfumato_web.server.server_limits import (
-    Limits,
+    LimitsTable,
     check_entries,
     check_questions,
     check_workload,
@@ -134,7 +134,7 @@ def session(data: bytes) -> None:
 
 def plan(data: bytes) -> None:
     """The body of a request for a plan, up to the workload."""
-    limits = Limits()
+    limits = LimitsTable()
     asked = _validated(PlanAsked, data)
     check_entries(asked.workload, SMALL, limits)
     given = TomlFile("request", "", {"workload": asked.workload})
@@ -145,7 +145,7 @@ def plan(data: bytes) -> None:
 def question(data: bytes) -> None:
     """The body of a question, up to the questions."""
     work = sf.sql(SMALL, _validated(AskAsked, data).sql)
-    check_questions(work, Limits())
+    check_questions(work, LimitsTable())
     questions_of(work)
 
 
@@ -153,7 +153,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def _validated(model: type[ModelT], data: bytes) -> ModelT:
-    if is_too_deep(data, Limits().json_depth):
+    if is_too_deep(data, LimitsTable().json_depth):
         raise SchemaError("nested too deeply")
     try:
         return model.model_validate_json(data)
