@@ -138,8 +138,7 @@ def lattice(sets: Sequence[tuple[int, ...]]) -> Lattice:
     if pairs > LIMITS.lattice_pairs:
         raise TooLarge(
             f"the asked tables have {pairs:,} subsets of attributes, the most are "
-            f"{LIMITS.lattice_pairs:,}; "
-            "ask for tables of fewer attributes"
+            f"{LIMITS.lattice_pairs:,}; ask for tables of fewer attributes"
         )
     by_size = []
     for k in np.unique(lengths):

@@ -534,8 +534,7 @@ def weighted_orbits(workload: Workload) -> WeightedOrbits:
     if classes > LIMITS.subspace_size:
         raise TooLarge(
             f"{classes:,} classes of cells, more than {LIMITS.subspace_size:,} for the largest "
-            "error; ask "
-            "about coarser bins or fewer attributes at once"
+            "error; ask about coarser bins or fewer attributes at once"
         )
     orbits_of: dict[tuple[str, int], Orbits] = {}
     terms = []
@@ -643,8 +642,7 @@ def _check_held(count: int, axis: int) -> None:
     if count > LIMITS.orbit_numbers:
         raise TooLarge(
             f"{count:,} numbers after {axis + 1} attributes, more than {LIMITS.orbit_numbers:,} "
-            "for the largest "
-            "error; ask for fewer queries at once"
+            "for the largest error; ask for fewer queries at once"
         )
 
 

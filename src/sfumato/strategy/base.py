@@ -637,8 +637,7 @@ def check_rank(workload: Workload) -> None:
         raise TooLarge(
             f"{workload.queries:,} queries need at least {least:,} measured values "
             f"({8 * least / 2**30:,.1f} GiB), the limit is {LIMITS.measured_values:,}; ask for "
-            "fewer or coarser "
-            "queries"
+            "fewer or coarser queries"
         )
 
 

@@ -572,8 +572,7 @@ def _axes(workload: Workload) -> tuple[Axis, ...]:
             f"table of {cells:,}; approximate factorization takes at most "
             f"{LIMITS.biased_classes:,} "
             f"classes, {LIMITS.biased_entries:,} coefficients and {LIMITS.biased_cells:,} cells: "
-            "ask about fewer "
-            "attributes at once"
+            "ask about fewer attributes at once"
         )
     return axes
 

@@ -304,8 +304,7 @@ def conditions(
     if count > LIMITS.weighted_conditions:
         raise TooLarge(
             f"{count:,} conditions are too many to be weighted together, at most "
-            f"{LIMITS.weighted_conditions:,} are: ask "
-            "for them in several plans"
+            f"{LIMITS.weighted_conditions:,} are: ask for them in several plans"
         )
     clauses = read_clauses(workload.domain, [c for t in terms for c in t.as_conditions()])
     if not clauses.count:

@@ -556,8 +556,7 @@ def needed(
     if len(distinct) > LIMITS.conjunction_characters:
         raise TooLarge(
             f"{len(distinct):,} characters are needed, the most are "
-            f"{LIMITS.conjunction_characters:,}; ask for "
-            "conjunctions of fewer attributes"
+            f"{LIMITS.conjunction_characters:,}; ask for conjunctions of fewer attributes"
         )
     summed = np.bincount(where.reshape(-1), weights=np.concatenate(errors))
     return distinct, np.asarray(summed, dtype=np.float64)

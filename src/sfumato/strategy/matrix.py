@@ -217,8 +217,7 @@ def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
     if rank > LIMITS.matrix_rank:
         raise TooLarge(
             f"the queries have rank {rank:,}; at most {LIMITS.matrix_rank:,} values are measured "
-            "as one "
-            "matrix: products of query sets have better ways"
+            "as one matrix: products of query sets have better ways"
         )
     basis = np.sort(order[:rank]).astype(np.int64)
     _, where = qr(sized[basis], mode="r", pivoting=True)
