@@ -26,9 +26,7 @@ def test_every_limit_has_a_reason(path):
 
 
 def test_a_limit_without_a_reason_is_noticed():
-    text = (
-        'class MadeLimits:\n    # rows\n    most: int = 3\n    """Few."""\n    bare: int = 4\n'
-    )
+    text = 'class MadeLimits:\n    # rows\n    most: int = 3\n    """Few."""\n    bare: int = 4\n'
     name, fields = limits.limits_of(text)
     assert name == "MadeLimits"
     assert [(f.module, f.name, f.value, f.reason) for f in fields] == [
