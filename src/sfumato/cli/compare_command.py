@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from sfumato.cli.comparison import BETA, SHARE, Comparison, Entry, Scaling, compare_mechanisms
+from sfumato.cli.comparison import (
+    BETA,
+    SHARE,
+    Comparison,
+    MechanismErrors,
+    Scaling,
+    compare_mechanisms,
+)
 from sfumato.cli.options import Json, Quiet, SpecFile, command_app, examples
 from sfumato.cli.output import (
     Output,
@@ -156,7 +163,7 @@ def _forecasts(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     return [*columns, "note"], rows
 
 
-def _agreement(entries: Iterable[Entry]) -> list[str]:
+def _agreement(entries: Iterable[MechanismErrors]) -> list[str]:
     """How far drawn errors are from their forecasts, at most."""
     apart = [
         abs(e.simulated - e.rmse) / e.simulated_error
@@ -174,7 +181,7 @@ def _lower_bound_in_words(bound: float | None) -> list[str]:
     return [f"least possible with Gaussian noise: rmse {counts(bound)} (certified)"]
 
 
-def _not_fitting(entries: Iterable[Entry]) -> list[str]:
+def _not_fitting(entries: Iterable[MechanismErrors]) -> list[str]:
     """One line per reason, with the mechanisms that it rules out."""
     reasons: dict[str, list[str]] = {}
     for e in entries:

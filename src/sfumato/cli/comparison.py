@@ -54,8 +54,8 @@ __all__ = [
     "Bound",
     "Comparison",
     "Crossing",
-    "Entry",
     "Mark",
+    "MechanismErrors",
     "Point",
     "Scaling",
     "best_of",
@@ -77,7 +77,7 @@ WAYS: Final = (GAUSSIAN, FACTORIZATION, PROJECTION, BOTH, WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MechanismErrors:
     """One mechanism: its forecast in counts, or why it does not apply.
 
     ``rmse`` is by the weights of the groups where they differ, as for sums beside counts: what the
@@ -166,7 +166,7 @@ class Comparison:
     budget: Budget
     rows: int | None
     least: float | None
-    entries: tuple[Entry, ...]
+    entries: tuple[MechanismErrors, ...]
     bounds: tuple[Bound, ...]
     over_epsilon: tuple[Point, ...]
     over_rows: tuple[Point, ...]
@@ -209,12 +209,12 @@ def compare_mechanisms(
             plan = plans[name] = replace(fixed, mechanism=name).plan()
         except PlanError as error:
             reason = str(error).rpartition("budget: ")[2].removesuffix(f" ({name})")
-            entries.append(Entry(name, None, None, None, reason))
+            entries.append(MechanismErrors(name, None, None, None, reason))
             continue
         drawn = _drawn(plan)
         numbers = (None, None) if drawn is None else (drawn.rmse, drawn.standard_error)
         bound = plan.error_bound(BETA)
-        entries.append(Entry(name, _error(plan), plan.largest_error, bound, "", *numbers))
+        entries.append(MechanismErrors(name, _error(plan), plan.largest_error, bound, "", *numbers))
     if not plans:
         raise PlanError("no mechanism fits this workload and budget; sfumato plan says why")
     response, trouble = _response(fixed, budget)
