@@ -16,7 +16,7 @@ from pathlib import Path
 import uvicorn
 from fastapi.testclient import TestClient
 
-from sfumato_web.server.app import make_app, settings
+from sfumato_web.app import make_app, settings
 from sfumato_web.server.config import read_config
 from sfumato_web.server.responses import Grid
 from sfumato_web.server.server_limits import Rates

@@ -173,7 +173,7 @@ def test_parts_are_compared_with_the_ledger_where_a_spec_gives_no_total(config: 
 def test_nothing_is_said_to_be_served_before_everything_is_open(
     config: Change, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sfumato_web.server.commands import serve
+    from sfumato_web.commands import serve
 
     path = config(("create = true\n", ""))
     with pytest.raises(SfumatoError, match="there is no ledger"):

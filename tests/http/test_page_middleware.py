@@ -14,12 +14,12 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
+from sfumato_web.app import make_app
 from sfumato_web.page.auth import (
     LOGIN,
     PageMiddleware,
 )
 from sfumato_web.page.page_limits import LIMITS
-from sfumato_web.server.app import make_app
 from sfumato_web.server.config import read_config
 from sfumato_web.server.middleware import RequestMiddleware
 from sfumato_web.server.responses import Grid

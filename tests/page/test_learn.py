@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from sfumato_web.learn.pages import IDEAS
+from sfumato_web.page.learn_page import IDEAS
 from tests.page.conftest import check_accessible, picture
 
 # The slider that is moved, and what is then to be noticed.

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato_web.learn import pages
-from sfumato_web.learn.pages import IDEAS, text_of, title_of
+from sfumato_web.page import learn_page as pages
+from sfumato_web.page.learn_page import IDEAS, text_of, title_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(f.stem for f in (ROOT / "docs" / "mechanisms").glob("[a-z]*.md"))

@@ -18,7 +18,7 @@ from sfumato.domain.domain import Domain
 from sfumato.measurement import Measurement
 from sfumato.planning.forecast import Forecast
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.release.linear import best_source
+from sfumato.release.linear_estimates import best_source
 from sfumato.release.release import Release
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.biased import approximate

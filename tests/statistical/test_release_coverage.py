@@ -15,7 +15,7 @@ import sfumato as sf
 from sfumato.domain.attributes import Integer
 from sfumato.domain.domain import Domain
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.release import linear
+from sfumato.release import linear_estimates
 from tests.shared.made_releases import measured, planned, released
 from tests.shared.words import SeededWords
 
@@ -124,8 +124,8 @@ def test_quantile_intervals_hold_the_true_quantile_at_least_as_often(p):
 
 
 def test_quantile_intervals_from_too_narrow_bands_would_be_noticed(monkeypatch):
-    exact = linear.half_widths
-    monkeypatch.setattr(linear, "half_widths", lambda *given: 0.3 * exact(*given))
+    exact = linear_estimates.half_widths
+    monkeypatch.setattr(linear_estimates, "half_widths", lambda *given: 0.3 * exact(*given))
     assert is_rejected(quantile_hits(0.5), "less")
 
 

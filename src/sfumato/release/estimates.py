@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the numbers of a release come from: one protocol, so that every form of it is made once.
 
-Two sources keep it. A linear reconstruction (``release/linear.py``) has unbiased answers, whose
-errors are known before anything is measured. A learned estimate (``release/learned.py``) has
+Two sources keep it. A linear reconstruction (``release/linear_estimates.py``) has unbiased answers,
+whose errors are known before anything is measured. A learned estimate (``release/learned.py``) has
 answers that agree with each other, and intervals where what was measured tells an answer. Frames,
 files, charts, reports and quantiles are written against this protocol alone.
 """

@@ -36,7 +36,7 @@ from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Ratio
 
 if TYPE_CHECKING:
-    from sfumato.release.linear import LinearEstimates
+    from sfumato.release.linear_estimates import LinearEstimates
 
 __all__ = [
     "boxed",

@@ -28,7 +28,7 @@ from sfumato.refine.shrink import PublicRecords
 from sfumato.release.answers import find_groups, joined_frame, long_frame, named_groups
 from sfumato.release.estimates import Combination, Estimates, check_level
 from sfumato.release.export import arrow_table, checked_path, replaced, write_csv, write_parquet
-from sfumato.release.linear import LinearEstimates
+from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.provenance import (
     NOISE_INTERVALS,
     constraints_record,

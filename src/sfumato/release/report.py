@@ -26,7 +26,7 @@ import numpy as np
 from sfumato.release.answers import Group, group_frame, key_term, named_groups
 from sfumato.release.charts import chart_of, chosen_groups
 from sfumato.release.labels import axes_of, label_text
-from sfumato.release.linear import LinearEstimates
+from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.provenance import constraints_in_words, cost_in_words, provenance_json
 from sfumato.release.release_limits import LIMITS
 from sfumato.workload.queries import DENSE_LIMIT

@@ -22,7 +22,7 @@ import numpy as np
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.budget import Budget
 from sfumato.release.charts import chart_of, chart_rank, chosen_groups
-from sfumato.release.linear import LinearEstimates
+from sfumato.release.linear_estimates import LinearEstimates
 from sfumato_web.page.page_limits import LIMITS
 
 if TYPE_CHECKING:

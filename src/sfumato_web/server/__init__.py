@@ -8,5 +8,4 @@ state.py        all that a running server holds    dataset.py       a table behi
 scheduler.py    who works next, and the plans      batcher.py       questions, many in one commit
 models.py       what requests and answers look like, and public numbers as JSON
 problems.py     what a refusal looks like          metrics.py       counters for Prometheus
-app.py          the application, and how it is run commands.py      `sfumato serve`, `sfumato token`
 """

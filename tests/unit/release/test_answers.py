@@ -11,7 +11,7 @@ import sfumato as sf
 from sfumato.domain.domain import Domain
 from sfumato.errors import SfumatoError, TooLarge, WorkloadError
 from sfumato.release.answers import check_rows
-from sfumato.release.linear import half_widths
+from sfumato.release.linear_estimates import half_widths
 from tests.shared.made_releases import people, released, some_counts
 
 NUMBERS = ["value", "standard_error", "low", "high", "unbiased"]

@@ -13,7 +13,7 @@ from sfumato.domain.attributes import Category, DateTime, Integer, Level, Numeri
 from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.release.linear import LinearEstimates, best_source
+from sfumato.release.linear_estimates import LinearEstimates, best_source
 from sfumato.release.release import Release
 from sfumato.release.release_limits import LIMITS
 from sfumato.strategy.base import Strategy
@@ -105,7 +105,9 @@ def test_errors_followed_through_any_strategy_are_those_it_would_state(domain, c
 
 @pytest.mark.parametrize("mechanism", ["gaussian-table", "laplace-table"])
 def test_too_many_values_to_follow_give_wider_intervals(domain, counts, mechanism, monkeypatch):
-    monkeypatch.setattr("sfumato.release.linear.LIMITS", replace(LIMITS, followed_values=10))
+    monkeypatch.setattr(
+        "sfumato.release.linear_estimates.LIMITS", replace(LIMITS, followed_values=10)
+    )
     known, blind = known_and_opaque(domain, counts, mechanism)
     a, b = known.quantiles("age", QUARTILES), blind.quantiles("age", QUARTILES)
     assert (b["low"] <= a["low"]).all()

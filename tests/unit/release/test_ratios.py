@@ -8,7 +8,7 @@ import sfumato as sf
 from sfumato.domain.attributes import Integer
 from sfumato.domain.domain import Domain
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.release.linear import LinearEstimates
+from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.ratios import _quotients, means_of, quotient_range
 from tests.shared.made_releases import measured, people, planned, released, some_counts
 from tests.shared.words import SeededWords

@@ -67,7 +67,7 @@ def serve(
         ) from None
     from dataclasses import replace
 
-    from sfumato_web.server.app import run
+    from sfumato_web.app import run
     from sfumato_web.server.config import check_address, read_config
 
     output = Output(json, quiet)
