@@ -41,12 +41,11 @@ from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import deadline, effort, must_stop
 from sfumato.solve.raking import rake
 from sfumato.types import Array, Integers, Progress
-from sfumato.workload.constraints import CLOSE, Constraints
+from sfumato.workload.constraints import CLOSE, agreed_total
 
 __all__ = [
     "CellEstimate",
     "PublishedCells",
-    "agreed_total",
     "bound_of",
     "fit_explicit",
     "fit_minimax",
@@ -143,19 +142,6 @@ def fit_explicit(
         goal(value) * square,
         method,
     )
-
-
-def agreed_total(total: float | None, constraints: Constraints | None) -> float | None:
-    """The number of records, as passed or as published; refused where the two differ."""
-    published = None if constraints is None else constraints.total
-    if published is None or total is None:
-        return total if published is None else published
-    if abs(total - published) > CLOSE * max(total, published):
-        raise WorkloadError(
-            f"the number of records is given as {total:,.10g}, but the published tables add up to "
-            f"{published:,.10g}; leave n out, or correct one of them"
-        )
-    return published
 
 
 def nearest(

@@ -45,7 +45,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
-from sfumato.refine.cells import CellEstimate, agreed_total, fit_explicit, fit_minimax
+from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
 from sfumato.refine.draws import Draws
 from sfumato.refine.problem import Grid, alike
 from sfumato.refine.reconstruct import Fit, fit_answers, released_tables, released_total
@@ -53,7 +53,7 @@ from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.shrink import PublicRecords, Shrunk, shrunk_towards, with_prior
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Progress
-from sfumato.workload.constraints import CLOSE, Constraints
+from sfumato.workload.constraints import CLOSE, Constraints, agreed_total
 from sfumato.workload.normal_form import Normal
 from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.workload import Workload

@@ -31,7 +31,6 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.cells import agreed_total
 from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import Fit
 from sfumato.refine.refine_limits import LIMITS
@@ -50,7 +49,7 @@ from sfumato.refine.row_problem import layout as row_layout
 from sfumato.refine.row_problem import make_possible, meet_published
 from sfumato.solve.effort import ADDED_UP, deadline, effort, must_stop, spend
 from sfumato.types import Array, Integers, Mask, Names, SearchProgress
-from sfumato.workload.constraints import CLOSE, Constraints
+from sfumato.workload.constraints import CLOSE, Constraints, agreed_total
 
 __all__ = [
     "ConstrainedTables",

@@ -24,7 +24,7 @@ import numpy as np
 from sfumato.domain.values import base_of
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine import local_consistency, semidefinite
-from sfumato.refine.cells import CellEstimate, agreed_total, fit_explicit, fit_minimax
+from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
 from sfumato.refine.draws import Draws
 from sfumato.refine.problem import Grid, inverse_covariance
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
@@ -32,7 +32,7 @@ from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import WeightedRows, fit_rows
 from sfumato.text import listing, shown
 from sfumato.types import Array, Integers, Names, Progress
-from sfumato.workload.constraints import Constraints
+from sfumato.workload.constraints import Constraints, agreed_total
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 

@@ -30,7 +30,6 @@ from string import ascii_letters
 import numpy as np
 
 from sfumato.errors import PlanError, WorkloadError
-from sfumato.refine.cells import agreed_total
 from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import Fit
 from sfumato.refine.refine_limits import LIMITS
@@ -47,7 +46,7 @@ from sfumato.refine.row_problem import (
 )
 from sfumato.solve.effort import deadline, effort, must_stop, spend
 from sfumato.types import Array, Integers, Names, Progress
-from sfumato.workload.constraints import Constraints
+from sfumato.workload.constraints import Constraints, agreed_total
 
 __all__ = [
     "RowSearch",

@@ -31,7 +31,6 @@ from sfumato.planning.adaptive_costs import Spending, asked_domain, candidate_se
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
-from sfumato.refine.cells import agreed_total
 from sfumato.refine.feasibility import witness
 from sfumato.refine.learn import Learner
 from sfumato.refine.project import checked_constraints
@@ -41,7 +40,7 @@ from sfumato.run.runnable import Stored, WorkloadRun
 from sfumato.run.spine import Access, run, stored_answer
 from sfumato.types import Neighbours, Progress
 from sfumato.workload.bins import in_bins
-from sfumato.workload.constraints import Constraints
+from sfumato.workload.constraints import Constraints, agreed_total
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:

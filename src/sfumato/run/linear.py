@@ -31,7 +31,6 @@ from sfumato.planning.planner import Strategies, choose, smallest_budget
 from sfumato.planning.views import as_asked, as_planned
 from sfumato.privacy.budget import Budget, budget_writings, check_neighbours, total_is_public
 from sfumato.privacy.cost import Cost
-from sfumato.refine.cells import agreed_total
 from sfumato.refine.consistency import Projection, check_projection
 from sfumato.refine.feasibility import witness
 from sfumato.refine.intervals import Intervals, check_intervals
@@ -43,7 +42,7 @@ from sfumato.solve.effort import cache_folder, deadline
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Neighbours, Noise, Objective, Progress
-from sfumato.workload.constraints import Constraints
+from sfumato.workload.constraints import Constraints, agreed_total
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:

@@ -46,6 +46,7 @@ __all__ = [
     "Constraints",
     "Linked",
     "Published",
+    "agreed_total",
 ]
 
 
@@ -332,6 +333,19 @@ class Constraints:
                 f"{table.values[tuple(at)]:,.6g} records are published where none is possible: "
                 f"{cell or 'at all'}; correct the table or the impossible conditions"
             )
+
+
+def agreed_total(total: float | None, constraints: Constraints | None) -> float | None:
+    """The number of records, as passed or as published; refused where the two differ."""
+    published = None if constraints is None else constraints.total
+    if published is None or total is None:
+        return total if published is None else published
+    if abs(total - published) > CLOSE * max(total, published):
+        raise WorkloadError(
+            f"the number of records is given as {total:,.10g}, but the published tables add up to "
+            f"{published:,.10g}; leave n out, or correct one of them"
+        )
+    return published
 
 
 def _read(domain: Domain, pair: PublishedCounts) -> list[Published]:
