@@ -329,3 +329,17 @@ def test_the_architecture_page_has_the_layers_of_the_contract_and_all_rooms(imag
     }
     assert {name for layer in shown for name in layer} <= listed
     assert {p.parent.name for p in (ROOT / "src").glob("*/__init__.py")} <= listed | {"sfumato"}
+
+
+def test_the_source_has_no_cycle_and_no_new_participle():
+    house = House(ROOT / "src")
+    assert house.module_cycles() == []
+    # Parameters and fields that people write keep their names.
+    public = {"run.linear known", "run.watch found", "session.session asked"}
+    public |= {"workload.constraints kept"}
+    lines = (re.sub(r"^sfumato\.|:\d+", "", line) for line in house.participles())
+    assert set(lines) <= public
+
+
+def test_no_file_name_stands_twice_in_a_package():
+    assert House(ROOT / "src").file_names_twice() == []
