@@ -73,11 +73,6 @@ __all__ = [
 ]
 
 
-# Tables.
-# Queries: MWEM and boosting.
-# Boosting.
-
-
 class Tables(Protocol):
     """What a loop may do: choose a table, and measure it.
 

@@ -113,7 +113,7 @@ class SolveLimits:
 
     # chain
     chain_poles: int = 128
-    """Poles of a measured root: the proof of its rounding counts them."""
+    """Part of a proof: poles of a measured root, which the bound of its rounding counts."""
 
     # tridiagonal
     root_accuracy: float = 1e-5

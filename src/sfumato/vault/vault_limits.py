@@ -68,10 +68,10 @@ class VaultLimits:
 
     # noise, measure, sparse, stream_noise
     noise_scale_minimum: Fraction = Fraction(1, 1 << 10)
-    """Grid steps of the scale of noise at least: the error bounds of the tables are for these."""
+    """Part of a proof: grid steps of the scale of noise at least, for the tables' error bounds."""
     noise_scale_maximum: Fraction = Fraction(1 << 40)
-    """Grid steps of the scale of noise at most: a draw beyond 64 bits then has a probability below
-    exp(-2^22)."""
+    """Part of a proof: grid steps of the scale of noise at most; a draw beyond 64 bits then has a
+    probability below exp(-2^22)."""
     draws_at_once: int = 1 << 14
     """Draws that are filtered at once: their arrays stay in the processor's cache."""
     values_at_once: int = 2**20
