@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from sfumato.workload.build import windows as windows
     from sfumato.workload.constraints import Constraints as Constraints
     from sfumato.workload.predicates import attribute as attribute
-    from sfumato.workload.sql.statements import sql as sql
+    from sfumato.workload.sql import sql as sql
     from sfumato.workload.workload import Workload as Workload
 
 
@@ -126,7 +126,7 @@ _HOMES = {
     "prefixes": "sfumato.workload.build",
     "product": "sfumato.workload.build",
     "ranges": "sfumato.workload.build",
-    "sql": "sfumato.workload.sql.statements",
+    "sql": "sfumato.workload.sql",
     "sums": "sfumato.workload.build",
     "windows": "sfumato.workload.build",
     # Verbs.

@@ -11,8 +11,7 @@ import sfumato as sf
 from sfumato.domain.attributes import Boolean, Category, Integer, Numeric
 from sfumato.domain.domain import Domain
 from sfumato.errors import SfumatoError
-from sfumato.workload.question import questions_of
-from sfumato.workload.sql.plain_count import plain_count
+from sfumato.workload.question import plain_count, questions_of
 
 DOMAIN = Domain(
     [

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENGINES",
+    "ResourceStep",
     "Resources",
-    "Step",
     "engine_of",
     "machine_memory",
     "resources",
@@ -65,7 +65,7 @@ MILLION = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ResourceStep:
     """One step: numbers that do not depend on the records, and those per record.
 
     ``memory`` is the most that is held while the step runs, in bytes.
@@ -99,7 +99,7 @@ class Step:
 class Resources:
     """All steps of a release; without a number of records, what one million more would take."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ResourceStep, ...]
     engine: EngineName
     records: int | None
 
@@ -140,7 +140,7 @@ class Resources:
             "steps": [self._row(s) for s in self.steps],
         }
 
-    def _row(self, step: Step) -> dict[str, object]:
+    def _row(self, step: ResourceStep) -> dict[str, object]:
         records = self.records or 0
         return {
             "step": step.name,
@@ -198,7 +198,7 @@ def resources(
     return Resources(steps, engine, records)
 
 
-def _counting(plan: Forecast, engine: EngineName) -> tuple[Step, Step]:
+def _counting(plan: Forecast, engine: EngineName) -> tuple[ResourceStep, ResourceStep]:
     rates = ENGINES[engine]
     domain, unit = plan.workload.domain, plan.unit
     sets, conditions = counted_sets(b.term for b in plan.strategy.blocks)
@@ -206,7 +206,7 @@ def _counting(plan: Forecast, engine: EngineName) -> tuple[Step, Step]:
     width = sum(_code_bytes(domain[name].size) for name in looked)
     # A record is dropped by any attribute, asked or not; a unit's hash covers all of them.
     columns = len(domain) if unit or not domain.keeps_every_record else max(len(looked), 1)
-    scan = Step(
+    scan = ResourceStep(
         "scan",
         1,
         0,
@@ -218,7 +218,7 @@ def _counting(plan: Forecast, engine: EngineName) -> tuple[Step, Step]:
     scanned = scanned_tables(sets, domain, CELLS_TOGETHER[engine])
     cells = sum(domain.cells(names) for names in sets)
     comparisons = sum(t.rows for t in conditions)
-    count = Step(
+    count = ResourceStep(
         "count",
         len(scanned) + (1 if conditions else 0),
         cells,
@@ -236,15 +236,15 @@ def _code_bytes(size: int) -> int:
     return next(width for width in (1, 2, 4, 8) if size <= 1 << (8 * width - 1))
 
 
-def _noisy(plan: Forecast) -> tuple[Step, Step]:
+def _noisy(plan: Forecast) -> tuple[ResourceStep, ResourceStep]:
     """Exact values, noise and the stored form; then noisy values as floats, and the answers."""
     values, answers = sum(plan.strategy.block_rows), _listed_rows(plan)
-    measure = Step("measure", 0, values, 24 * values, (NOISE + STORE) * values)
+    measure = ResourceStep("measure", 0, values, 24 * values, (NOISE + STORE) * values)
     held = 8 * values + 8 * values + 16 * answers
-    return measure, Step("reconstruct", 0, answers, held, ANSWER * (values + answers))
+    return measure, ResourceStep("reconstruct", 0, answers, held, ANSWER * (values + answers))
 
 
-def _project(plan: Forecast) -> Step:
+def _project(plan: Forecast) -> ResourceStep:
     """Listed cells, or rows fitted to tables (``refine``); nothing where they are too many."""
     domain, terms = plan.workload.domain, plan.workload.terms
     answers = plan.workload.queries
@@ -254,13 +254,15 @@ def _project(plan: Forecast) -> Step:
         <= LIMITS.histogram_cells
     )
     if answers > LIMITS.fitted_table_cells or (cells > LIMITS.fitted_table_cells and not is_listed):
-        return Step("project", 0, 0, _held(plan), 0.0)
+        return ResourceStep("project", 0, 0, _held(plan), 0.0)
     looked = min(max(cells, answers), LIMITS.fitted_table_cells)
     seconds = LIMITS.projected_cell_seconds * looked + (0.0 if is_listed else LIMITS.rows_seconds)
-    return Step("project", 0, looked, _held(plan) + LIMITS.projected_cell_bytes * looked, seconds)
+    return ResourceStep(
+        "project", 0, looked, _held(plan) + LIMITS.projected_cell_bytes * looked, seconds
+    )
 
 
-def _write(plan: Forecast) -> Step:
+def _write(plan: Forecast) -> ResourceStep:
     """Some rows at a time; errors and bounds of a group are whole arrays where they are uneven."""
     uneven = max((t.rows for t in plan.workload.terms if not t.is_table), default=0)
     along = max((max(t.row_shape, default=1) for t in plan.workload.terms), default=0)
@@ -271,7 +273,7 @@ def _write(plan: Forecast) -> Step:
         + LIMITS.label_bytes * min(along, DENSE_LIMIT)
         + LIMITS.file_part_bytes
     )
-    return Step("write", 0, answers, held, WRITE * answers)
+    return ResourceStep("write", 0, answers, held, WRITE * answers)
 
 
 def _held(plan: Forecast) -> int:

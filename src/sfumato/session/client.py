@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "Answered",
     "Client",
     "Reply",
+    "ServerAnswer",
     "Transport",
 ]
 
@@ -75,7 +75,7 @@ Transport = Callable[[str, str, Mapping[str, str], bytes | None], Reply]
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ServerAnswer:
     """Answers as a dataframe, with what the server said about them."""
 
     key: str
@@ -187,7 +187,7 @@ class Client:
         project: bool | str = True,
         level: float = 0.95,
         key: str | None = None,
-    ) -> Answered:
+    ) -> ServerAnswer:
         """Pay for a workload, or get its stored answers; ``key`` is the idempotency key.
 
         Args:
@@ -215,7 +215,7 @@ class Client:
         request |= {"project": project, "level": level}
         return self._answered(_path(dataset, "release"), request, key)
 
-    def ask(self, dataset: str, sql: str, *, key: str | None = None) -> Answered:
+    def ask(self, dataset: str, sql: str, *, key: str | None = None) -> ServerAnswer:
         """One question in SQL; free as long as the server's model knows the answer.
 
         Args:
@@ -233,7 +233,7 @@ class Client:
         """
         return self._answered(_path(dataset, "ask"), {"sql": sql}, key)
 
-    def answers(self, dataset: str, key: str) -> Answered:
+    def answers(self, dataset: str, key: str) -> ServerAnswer:
         """A stored answer by its key, the same for ever.
 
         Args:
@@ -299,7 +299,7 @@ class Client:
         """
         self._document("POST", _path(dataset, "unfreeze"), {"reason": reason})
 
-    def _answered(self, path: str, request: Mapping[str, object], key: str | None) -> Answered:
+    def _answered(self, path: str, request: Mapping[str, object], key: str | None) -> ServerAnswer:
         name = key or secrets.token_hex(16)
         return _read(self._document("POST", path, request, {"Idempotency-Key": name}))
 
@@ -365,7 +365,7 @@ def _release(
     return request if mechanism is None else {**request, "mechanism": mechanism}
 
 
-def _read(document: Mapping[str, object]) -> Answered:
+def _read(document: Mapping[str, object]) -> ServerAnswer:
     import pandas as pd
 
     columns = document.get("answers")
@@ -373,7 +373,7 @@ def _read(document: Mapping[str, object]) -> Answered:
         raise ServerError("the server sent no answers; check its address")
     if isinstance(columns, list):
         columns = [_grouped(answer) for answer in columns]
-    return Answered(str(document["key"]), pd.DataFrame(columns), document)
+    return ServerAnswer(str(document["key"]), pd.DataFrame(columns), document)
 
 
 def _grouped(answer: object) -> dict[str, object]:

@@ -50,7 +50,7 @@ from sfumato.vault.questions import ExactQuestions
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload.bins import hidden_in_sums, in_bins
 from sfumato.workload.question import Question, questions_of
-from sfumato.workload.sql.statements import sql
+from sfumato.workload.sql import sql
 from sfumato.workload.terms import StructuredLabel
 from sfumato.workload.workload import Workload
 

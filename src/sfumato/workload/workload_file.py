@@ -46,8 +46,8 @@ from sfumato.workload.build import (
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.predicates import Condition
 from sfumato.workload.queries import check_entries
-from sfumato.workload.sql.statements import sql
-from sfumato.workload.sql.where import sql_condition
+from sfumato.workload.sql import sql
+from sfumato.workload.sql_where import sql_condition
 from sfumato.workload.workload import Workload, union
 from sfumato.workload.workload_limits import LIMITS
 

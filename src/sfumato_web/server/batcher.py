@@ -22,8 +22,8 @@ from sfumato.cli.ask_command import forecasts_document
 from sfumato.digest import json_digest
 from sfumato.errors import BudgetExhausted
 from sfumato.session.session_answers import bare_name
-from sfumato.workload.sql.plain_count import plain_count
-from sfumato.workload.sql.statements import sql
+from sfumato.workload.question import plain_count
+from sfumato.workload.sql import sql
 from sfumato_web.server.models import canonical
 from sfumato_web.server.problems import Problem, exhausted, key_reused
 from sfumato_web.server.scheduler import Scheduler

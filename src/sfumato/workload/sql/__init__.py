@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Counting queries written in SQL, read into terms of a workload."""
