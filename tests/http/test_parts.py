@@ -15,8 +15,7 @@ import sfumato as sf
 from sfumato.cli.main import main
 from sfumato.errors import SfumatoError, TooLarge
 from sfumato_web.server import server_limits
-from sfumato_web.server.metrics import prometheus
-from sfumato_web.server.responses import Grid, ResponseStore
+from sfumato_web.server.responses import Grid, ResponseStore, prometheus
 from sfumato_web.server.server_limits import (
     LimitsTable,
     Rates,

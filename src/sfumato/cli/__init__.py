@@ -4,7 +4,7 @@
 main.py       the commands by name, errors as messages and exit codes
 NAME_command.py                                 a command: its options, and its work
 spec.py       the spec file                     options.py    options that several commands share
-comparison.py what ``compare`` computes         compare_charts.py  what it draws
+comparison.py what ``compare`` computes
 output.py     tables, JSON, progress bars, and files that appear whole or not at all
 shipped_tables.py  tables by name, ``demo:adult``    cli_limits.py  sizes, each with its reason
 

@@ -18,7 +18,14 @@ import typer
 
 from sfumato.cli.cli_limits import LIMITS
 from sfumato.cli.options import Json, LedgerPath, Quiet, SpecFile, Yes, command_app, examples, flag
-from sfumato.cli.output import Output, check_ledger_folder, counts, heading, table
+from sfumato.cli.output import (
+    Output,
+    check_ledger_folder,
+    counts,
+    forecasts_document,
+    heading,
+    table,
+)
 from sfumato.domain.privacy_unit import unit_of
 from sfumato.errors import BudgetExhausted, SchemaError, SfumatoError, SqlError
 from sfumato.ledger.ledger import Terms, obey_total
@@ -42,7 +49,6 @@ __all__ = [
     "SessionSpec",
     "app",
     "ask",
-    "forecasts_document",
     "read_session",
 ]
 
@@ -289,30 +295,6 @@ def _answers_table(answers: Sequence[Answer]) -> Table:
         how = STORED if answer.is_stored and not answer.is_dummy else how
         rows.append((answer.question, counts(answer.value), interval, how))
     return table(("question", "answer", "interval", "how"), rows)
-
-
-def forecasts_document(
-    session: Session, forecasts: Sequence[QuestionForecast]
-) -> dict[str, object]:
-    """What asking would cost, as JSON."""
-    return {
-        "session": session.name,
-        "questions": [
-            {
-                "key": one.key,
-                "question": one.question,
-                "value": one.value,
-                "is_stored": one.is_stored,
-                "free_bound": one.free_bound,
-                "paid_error": one.paid_error,
-                "paid_bound": one.paid_bound,
-                "level": one.level,
-                "cost": one.cost.as_json(),
-            }
-            for one in forecasts
-        ],
-        "paid_answers_left": session.left().paid_answers,
-    }
 
 
 def _forecasts_table(forecasts: Sequence[QuestionForecast]) -> Table:

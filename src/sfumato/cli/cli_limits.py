@@ -23,7 +23,7 @@ class CliLimits:
     last_groups: int = 3
     """Groups that are listed after them."""
 
-    # compare_charts, of curves
+    # compare_command, of curves
     error_ratio_shown: float = 3.0
     """Times the minimum error: beyond, a mechanism is no candidate."""
 

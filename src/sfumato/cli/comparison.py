@@ -3,7 +3,7 @@
 
 ``compare_mechanisms`` returns a ``Comparison``: the forecast of every mechanism at one budget,
 bounds on the error of all answers at once, curves over epsilon, records and queries, and where the
-best mechanism changes. ``compare_command`` prints it and ``compare_charts`` draws it. It is public
+best mechanism changes. ``compare_command`` prints and draws it. It is public
 arithmetic only: a function of the spec and of a number of records; no table is opened.
 
 A mechanism's error is its error at one budget times the ratio of privacy losses (1/epsilon for

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from sfumato.domain.privacy_unit import PrivacyUnit
     from sfumato.privacy.budget import Budget
+    from sfumato.session.session import Session
+    from sfumato.session.session_answers import QuestionForecast
 
 __all__ = [
     "Bars",
@@ -44,6 +46,7 @@ __all__ = [
     "counts",
     "facts",
     "filled_folder",
+    "forecasts_document",
     "heading",
     "neighbours_in_words",
     "table",
@@ -240,6 +243,30 @@ def budget_document(budget: Budget) -> dict[str, float]:
         "pure": budget.pure,
     }
     return {name: float(value) for name, value in parts.items() if value}
+
+
+def forecasts_document(
+    session: Session, forecasts: Sequence[QuestionForecast]
+) -> dict[str, object]:
+    """What asking would cost, as JSON."""
+    return {
+        "session": session.name,
+        "questions": [
+            {
+                "key": one.key,
+                "question": one.question,
+                "value": one.value,
+                "is_stored": one.is_stored,
+                "free_bound": one.free_bound,
+                "paid_error": one.paid_error,
+                "paid_bound": one.paid_bound,
+                "level": one.level,
+                "cost": one.cost.as_json(),
+            }
+            for one in forecasts
+        ],
+        "paid_answers_left": session.left().paid_answers,
+    }
 
 
 def write_text(path: Path, text: str) -> None:

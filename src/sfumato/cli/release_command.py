@@ -130,7 +130,7 @@ def release(
     """
     from sfumato.cli.spec import ledger_to_debit, read_spec
     from sfumato.refine.synthesize import check_records
-    from sfumato.release.notebook import write_notebook
+    from sfumato.release.export import write_notebook
     from sfumato.vault.encode import check_columns
     from sfumato.vault.tables import name_of, open_table, public_name
 

@@ -22,7 +22,7 @@ class DomainLimits:
     cells_listed: int = 10_000_000
     """Cells of one attribute that are ever listed one by one, as labels or indicators: 80 MB."""
 
-    # levels
+    # schema, of levels
     values_grouped: int = 1_000_000
     """Values of an attribute with levels: a level names the group of each."""
     levels: int = 100

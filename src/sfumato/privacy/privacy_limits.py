@@ -47,7 +47,7 @@ class PrivacyLimits:
     closed_form_from: int = 10**7
     """From here closed bounds are used: nothing private is left, and balls get slow."""
 
-    # losses: sums of the privacy losses of pure parts
+    # cost: sums of the privacy losses of pure parts
     steps_of_a_part: int = 1024
     """Steps of a discrete Laplace mechanism that are followed one by one; more are joined."""
     kinds_of_parts: int = 4096

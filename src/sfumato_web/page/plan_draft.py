@@ -1,19 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody is planning on the page: a table, questions, a budget. It holds no data."""
+"""What somebody is planning on the page: a table, questions, a budget. It holds no data.
+
+And the plan at another budget, and on made-up people: what the page shows while a slider moves. The
+error of a strategy is its error at unit noise times the scale of its noise, and that scale is
+``1/mu`` (Gaussian) or ``1/epsilon`` (Laplace) times the strategy's sensitivity. So the forecast of
+the same strategy at another budget is a multiple of the forecast at hand, up to the rounding of the
+scale to its grid (at most 2^-16 of it), and the certificate does not change. Another mechanism may
+be better there: what is shown while the slider moves is never better than what planning then finds,
+but for that rounding.
+"""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.budget import Budget
+from sfumato.release.charts import chart_of, chart_rank, chosen_groups
+from sfumato.release.linear_estimates import LinearEstimates
+from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.server.models import PlanAsked
 from sfumato_web.server.scheduler import plan_of, workload_of
 
 if TYPE_CHECKING:
+    from sfumato.domain.attributes import Attribute
     from sfumato.domain.domain import Domain
+    from sfumato.release.charts import Chart
     from sfumato.run.linear import Plan
+    from sfumato.types import Array, Noise
     from sfumato_web.page.layout import Visitor
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset
@@ -23,10 +44,172 @@ __all__ = [
     "DELTAS",
     "EPSILONS",
     "Draft",
+    "MadeUp",
+    "Preview",
+    "Rescaled",
     "Subject",
     "draft_of",
     "in_words",
+    "rescaled",
 ]
+
+LEVEL = 0.95
+
+
+@lru_cache(maxsize=512)
+def _loss(budget: Budget, noise: Noise) -> float | None:
+    """What the noise scale is divided by."""
+    return budget.gaussian_mu if noise == "gaussian" else float(budget.pure_epsilon)
+
+
+def _ratio(before: Budget, after: Budget, noise: Noise) -> float | None:
+    """The error after over the error before; None if such noise cannot be had there."""
+    old, new = _loss(before, noise), _loss(after, noise)
+    return None if old is None or new is None else old / new
+
+
+@dataclass(frozen=True, eq=False)
+class Rescaled:
+    """A plan whose errors are ``ratio`` times as large, at ``budget``."""
+
+    plan: Plan
+    budget: Budget
+    ratio: float
+
+    @property
+    def rmse(self) -> float:
+        """The root mean square error over all queries, in counts."""
+        return self.plan.rmse * self.ratio
+
+    @property
+    def largest(self) -> float:
+        """The largest root mean square error of any query, in counts."""
+        return self.plan.largest_error * self.ratio
+
+    @property
+    def groups(self) -> list[tuple[str, int, float, float]]:
+        """Name, queries, typical and largest error of every group."""
+        scale = self.ratio
+        return [(g.name, g.queries, g.rmse * scale, g.largest * scale) for g in self.plan.groups]
+
+    @property
+    def candidates(self) -> list[tuple[str, float | None, str, bool]]:
+        """Mechanism, typical error, note, and whether it is the chosen one; the best first."""
+        rows = []
+        for c in self.plan.candidates:
+            noise = MECHANISMS[c.mechanism].noise if c.mechanism in MECHANISMS else "gaussian"
+            ratio = _ratio(self.plan.budget, self.budget, noise)
+            error = None if c.rmse is None or ratio is None else c.rmse * ratio
+            rows.append((c.name, error, c.note, c.is_chosen))
+        return sorted(rows, key=lambda each: (each[1] is None, each[1] or 0.0))
+
+
+def rescaled(plan: Plan, budget: Budget) -> Rescaled | None:
+    """The same strategy at another budget; None where it needs delta and there is none."""
+    ratio = _ratio(plan.budget, budget, plan.strategy.noise)
+    return None if ratio is None else Rescaled(plan, budget, ratio)
+
+
+@dataclass(frozen=True, eq=False)
+class MadeUp:
+    """Expected counts of ``records`` people whom nobody has met: smooth shares, independent."""
+
+    domain: Domain
+    records: int
+
+    def table(self, names: tuple[str, ...]) -> Array:
+        """The counts over some attributes."""
+        counts = np.array(float(self.records))
+        for name in names:
+            counts = np.multiply.outer(counts, _shares(self.domain[name]))
+        return counts
+
+
+def _shares(attribute: Attribute) -> Array:
+    """Two humps along an order, or shares that fall from the first value to the last."""
+    place = (np.arange(attribute.size) + 0.5) / attribute.size
+    if attribute.is_ordered and attribute.size > 2:
+        low, high = np.exp(-(((place - 0.38) / 0.17) ** 2)), np.exp(-(((place - 0.75) / 0.1) ** 2))
+        shares = low + high / 2 + 0.03
+    else:
+        shares = 1 / (1.5 + np.arange(attribute.size))
+    return np.asarray(shares / shares.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Preview:
+    """Answers on made-up people with the error bars of a plan."""
+
+    plan: Plan
+    records: int
+    _drawn: dict[int, _Drawn] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def groups(self) -> dict[int, str]:
+        """The groups that have a chart, by number."""
+        terms = self.plan.workload.terms
+        most = LIMITS.preview_cells
+        fits = [t for t, term in enumerate(terms) if self._cells(term.attributes) <= most]
+        pictured = [t for t in chosen_groups(self.plan.workload, [*fits]) if isinstance(t, int)]
+        # Charts that show bands come first.
+        pictured.sort(key=lambda t: chart_rank(self.plan.workload, t) or 0)
+        return {t: terms[t].name for t in pictured}
+
+    def _cells(self, names: tuple[str, ...]) -> int:
+        return self.plan.workload.domain.cells(names)
+
+    def spec(self, group: int, ratio: float) -> dict[str, Any]:
+        """The chart of a group with bands ``ratio`` times as wide as those of the plan.
+
+        The chart is made once; then only its numbers are written anew.
+        """
+        if group not in self._drawn:
+            self._drawn[group] = _Drawn.of(self._chart(group))
+        return self._drawn[group].at(ratio)
+
+    def _chart(self, group: int) -> Chart:
+        terms = self.plan.workload.terms
+        made_up = MadeUp(self.plan.workload.domain, self.records)
+        answers = [np.zeros(0)] * len(terms)
+        term = terms[group]
+        answers[group] = np.asarray(term.answer(made_up.table(term.attributes)))
+        estimates = LinearEstimates(self.plan.forecast, answers, None, False)
+        chart = chart_of(estimates, group, LEVEL, "container")
+        assert chart is not None  # noqa: S101  only pictured groups are asked for
+        return chart
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """A chart whose data are the columns v, l and h (value, low, high) among others."""
+
+    spec: dict[str, Any]
+    columns: list[str]
+    rows: list[list[str]]
+    value: Array
+    half: Array
+
+    @classmethod
+    def of(cls, chart: Chart) -> _Drawn:
+        spec = chart.to_dict()
+        columns, *rows = csv.reader(StringIO(spec["datasets"][spec["data"]["name"]]))
+        value, low, high = (np.array([float(r[columns.index(c)]) for r in rows]) for c in "vlh")
+        return cls(spec, columns, rows, value, (high - low) / 2)
+
+    def at(self, ratio: float) -> dict[str, Any]:
+        """The chart with its bands so many times as wide."""
+        low, high = self.value - ratio * self.half, self.value + ratio * self.half
+        numbers = {"l": low.tolist(), "h": high.tolist()}
+        text = StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        before = list(zip(*self.rows, strict=True))
+        columns = [
+            [f"{v:.6g}" for v in numbers[c]] if c in numbers else before[i]
+            for i, c in enumerate(self.columns)
+        ]
+        writer.writerows(zip(*columns, strict=True))
+        return {**self.spec, "datasets": {self.spec["data"]["name"]: text.getvalue()}}
 
 
 _STEPS: Final = ("1", "1.2", "1.5", "2", "2.5", "3", "4", "5", "6", "8")

@@ -7,5 +7,5 @@ routes.py       the table of contents              responses.py     what was ans
 state.py        all that a running server holds    dataset.py       a table behind its ledger
 scheduler.py    who works next, and the plans      batcher.py       questions, many in one commit
 models.py       what requests and answers look like, and public numbers as JSON
-problems.py     what a refusal looks like          metrics.py       counters for Prometheus
+problems.py     what a refusal looks like
 """

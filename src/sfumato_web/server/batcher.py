@@ -18,7 +18,7 @@ from functools import partial
 from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING
 
-from sfumato.cli.ask_command import forecasts_document
+from sfumato.cli.output import forecasts_document
 from sfumato.digest import json_digest
 from sfumato.errors import BudgetExhausted
 from sfumato.session.session_answers import bare_name
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from sfumato.session.session_answers import Answer
     from sfumato.workload.question import Question
     from sfumato_web.server.config import Analyst
-    from sfumato_web.server.metrics import Metrics
-    from sfumato_web.server.responses import ResponseStore
+    from sfumato_web.server.responses import Metrics, ResponseStore
     from sfumato_web.server.server_limits import LimitsTable
 
 __all__ = [

@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from sfumato.session.session import Session
     from sfumato.types import Noise, Progress
     from sfumato.workload.workload import Workload
-    from sfumato_web.server.metrics import Metrics
-    from sfumato_web.server.responses import ResponseStore
+    from sfumato_web.server.responses import Metrics, ResponseStore
 
 __all__ = [
     "GuardedDataset",

@@ -16,9 +16,8 @@ from typing import Final, TypeVar
 from sfumato.errors import SfumatoError, place_of
 from sfumato_web.server.config import Analyst, Config
 from sfumato_web.server.dataset import GuardedDataset
-from sfumato_web.server.metrics import Metrics
 from sfumato_web.server.problems import no_dataset
-from sfumato_web.server.responses import Grid, ResponseStore
+from sfumato_web.server.responses import Grid, Metrics, ResponseStore
 from sfumato_web.server.scheduler import Scheduler
 from sfumato_web.server.server_limits import LIMITS, Rates
 from sfumato_web.server.tokens import Tokens

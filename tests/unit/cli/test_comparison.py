@@ -9,7 +9,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.cli import comparison
-from sfumato.cli.compare_charts import charts_of
+from sfumato.cli.compare_command import charts_of
 from sfumato.cli.comparison import (
     BETA,
     WAYS,

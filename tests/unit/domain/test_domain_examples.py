@@ -107,7 +107,7 @@ def test_the_python_on_the_page_about_domains_is_true(tmp_path, monkeypatch):
     [
         "text",
         "toml",
-        *(f"domain.{n}" for n in ("attributes", "domain", "levels", "schema", "draft")),
+        *(f"domain.{n}" for n in ("attributes", "domain", "schema", "draft")),
     ],
 )
 def test_the_examples_in_docstrings_are_true(name):

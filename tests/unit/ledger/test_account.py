@@ -15,8 +15,7 @@ from sfumato.errors import BudgetError
 from sfumato.ledger.account import UNITS, Account, _text_down, _text_up, fits
 from sfumato.privacy import gaussian as gaussian_module
 from sfumato.privacy.budget import Budget
-from sfumato.privacy.cost import Cost
-from sfumato.privacy.losses import _gaussian_deltas
+from sfumato.privacy.cost import Cost, _gaussian_deltas
 
 APPROXIMATE = Budget(epsilon=1, delta=1e-9)
 

@@ -21,13 +21,14 @@ from sfumato.privacy.cost import (
     Cost,
     GaussianPart,
     PurePart,
+    _coarser,
+    _walk,
     composed_epsilon,
     gaussian_delta,
     gaussian_epsilon,
     mu_squared_of,
     rho_of,
 )
-from sfumato.privacy.losses import _coarser, _walk
 
 
 def pure(epsilon, steps=1):

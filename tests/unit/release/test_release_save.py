@@ -17,7 +17,8 @@ import sfumato as sf
 from sfumato.domain.attributes import Category, Numeric
 from sfumato.domain.domain import Domain
 from sfumato.errors import SfumatoError
-from sfumato.release import export, save
+from sfumato.release import export
+from sfumato.release import release as release_module
 from sfumato.release.release_limits import LIMITS
 from tests.shared.made_releases import people, released, some_counts
 
@@ -142,7 +143,7 @@ def test_a_failure_while_saving_leaves_nothing_new(release, tmp_path, monkeypatc
     def fail(*_):
         raise failure
 
-    monkeypatch.setattr(save, "provenance_json", fail)
+    monkeypatch.setattr(release_module, "provenance_json", fail)
     expected = SfumatoError if isinstance(failure, OSError) else KeyboardInterrupt
     with pytest.raises(expected):
         release.save(tmp_path)

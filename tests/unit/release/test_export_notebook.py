@@ -8,7 +8,7 @@ import pytest
 from nbclient import NotebookClient
 
 from sfumato.errors import SfumatoError
-from sfumato.release.notebook import write_notebook
+from sfumato.release.export import write_notebook
 
 SPEC = """
 [data]

@@ -11,8 +11,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.planning.mechanisms import MECHANISMS
-from sfumato_web.page.forecasts import MadeUp, Preview, rescaled
-from sfumato_web.page.plan_draft import DELTAS, EPSILONS, Draft
+from sfumato_web.page.plan_draft import DELTAS, EPSILONS, Draft, MadeUp, Preview, rescaled
 
 DOMAIN = sf.Domain({"age": 16, "sex": 2})
 WORK = sf.marginals(DOMAIN, 1) | sf.prefixes(DOMAIN, "age", by=["sex"])

@@ -12,8 +12,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from sfumato.privacy.cost import PurePart
-from sfumato.privacy.losses import (
+from sfumato.privacy.cost import (
+    PurePart,
     _coins,
     _gaussian_deltas,
     _Losses,
@@ -180,7 +180,7 @@ def test_as_many_groups_and_copies_as_are_allowed_are_added_up(monkeypatch):
     ceiling = Fraction(3, 10)
     for name, most in (("kinds_of_parts", 3), ("copies_of_a_part", 5)):
         with monkeypatch.context() as patch:
-            patch.setattr("sfumato.privacy.losses.LIMITS", replace(LIMITS, **{name: most}))
+            patch.setattr("sfumato.privacy.cost.LIMITS", replace(LIMITS, **{name: most}))
             assert epsilon_up(NONE, parts, Fraction(1, 10), ceiling) < ceiling
-            patch.setattr("sfumato.privacy.losses.LIMITS", replace(LIMITS, **{name: most - 1}))
+            patch.setattr("sfumato.privacy.cost.LIMITS", replace(LIMITS, **{name: most - 1}))
             assert epsilon_up(NONE, parts, Fraction(1, 10), ceiling) == ceiling
