@@ -39,11 +39,10 @@ from sfumato.workload.build import marginals
 from sfumato_audit.bounds import Claim
 from sfumato_audit.events import Score
 from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs
+from sfumato_audit.subjects.chosen import mwem_subject
 from sfumato_audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
 from sfumato_audit.subjects.measured import Measuring
-from sfumato_audit.subjects.mwem import mwem_subject
 from sfumato_audit.subjects.online import LANES, filter_subject
-from sfumato_audit.subjects.sessions import session_plan, session_subject
 from sfumato_audit.subjects.sources import (
     DOMAIN,
     Filtered,
@@ -51,6 +50,7 @@ from sfumato_audit.subjects.sources import (
     source_forecast,
     source_subject,
 )
+from sfumato_audit.subjects.sparse import session_plan, session_subject
 from sfumato_audit.subjects.units import (
     UNIT,
     Counted,

@@ -47,15 +47,13 @@ PROMISE = re.compile(r"Privacy: (?!none|post-processing|public by)")
 
 def sound_subjects() -> list[Subject[Any]]:
     """Everything that must keep its claim."""
-    from sfumato_audit.subjects.chosen import chosen_subjects
+    from sfumato_audit.subjects.chosen import chosen_subjects, mwem_subjects
     from sfumato_audit.subjects.files import csv_subjects
     from sfumato_audit.subjects.local import local_subjects
     from sfumato_audit.subjects.measured import planned_subjects
-    from sfumato_audit.subjects.mwem import mwem_subjects
     from sfumato_audit.subjects.online import online_subjects, stream_subjects
-    from sfumato_audit.subjects.sessions import session_subjects
     from sfumato_audit.subjects.sources import source_subjects
-    from sfumato_audit.subjects.sparse import sparse_subjects
+    from sfumato_audit.subjects.sparse import session_subjects, sparse_subjects
     from sfumato_audit.subjects.units import unit_subjects
     from sfumato_audit.subjects.values import value_subjects
 

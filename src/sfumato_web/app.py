@@ -1,31 +1,403 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application: the routes inside the middleware, its OpenAPI document, and how it is run."""
+"""The application: the routes inside the middleware, its OpenAPI document, and how it is run.
+
+The body of every route is a call of a function that Python has, too:
+
+GET  /health                           is it there
+GET  /ready                            can it open what it needs
+GET  /datasets                         what is open to me, and what may I still spend
+GET  /datasets/NAME/schema             what its records may look like
+POST /datasets/NAME/plan               forecast, free
+POST /datasets/NAME/release            plan, debit, measure, answer
+GET  /datasets/NAME/answers/KEY        a stored answer, the same bytes for ever
+GET  /datasets/NAME/ledger             what was spent
+POST /datasets/NAME/freeze, unfreeze   curators only
+GET  /metrics                          Prometheus, curators only
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, Body, Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from sfumato.version import VERSION
-from sfumato_web.server.config import Config
-from sfumato_web.server.middleware import OPEN_PATHS, RequestMiddleware
-from sfumato_web.server.models import AskAsked, PlanAsked, ReleaseAsked
-from sfumato_web.server.problems import Problem, not_valid, problem_of
-from sfumato_web.server.routes import BUSY, routes
+from sfumato_web.server.config import Analyst, Config
+from sfumato_web.server.dataset import GuardedDataset
+from sfumato_web.server.middleware import (
+    ANALYST,
+    ON_GRID,
+    OPEN_PATHS,
+    SERVER,
+    Handler,
+    RequestMiddleware,
+)
+from sfumato_web.server.models import (
+    Answer,
+    AskAsked,
+    DatasetShown,
+    Estimated,
+    FreezeAsked,
+    LedgerShown,
+    PlanAsked,
+    PlanShown,
+    Readiness,
+    ReleaseAsked,
+    Released,
+    SchemaShown,
+    Trouble,
+    canonical,
+)
+from sfumato_web.server.problems import Problem, disconnected, not_curator, not_valid, problem_of
 from sfumato_web.server.state import ServerState
 
 __all__ = [
+    "BUSY",
     "make_app",
+    "routes",
     "run",
     "settings",
 ]
+
+routes = APIRouter()
+
+
+# Dependencies are coroutines because FastAPI would run plain functions in a thread each.
+
+
+async def _server(request: Request) -> ServerState:
+    server: ServerState = request.scope[SERVER]
+    return server
+
+
+async def _who(request: Request) -> Analyst:
+    who: Analyst = request.scope[ANALYST]
+    return who
+
+
+async def _curator(request: Request) -> Analyst:
+    who = await _who(request)
+    if not who.is_curator:
+        raise not_curator()
+    return who
+
+
+async def _dataset(
+    request: Request, name: Annotated[str, Path(max_length=64, examples=["adult"])]
+) -> GuardedDataset:
+    server, who = await _server(request), await _who(request)
+    return server.dataset(who, name)
+
+
+async def _on_grid(request: Request) -> None:
+    """For what waits for a worker or a session: they may be busy with an answer from the data."""
+    request.scope[ON_GRID] = True
+
+
+Server = Annotated[ServerState, Depends(_server)]
+Who = Annotated[Analyst, Depends(_who)]
+Curator = Annotated[Analyst, Depends(_curator)]
+Dataset = Annotated[GuardedDataset, Depends(_dataset)]
+WAITS: Final = [Depends(_on_grid)]
+
+# The busiest routes read their parameters by hand, which takes half the time; what FastAPI then
+# does not see is said here for the OpenAPI document.
+_NAME: Final = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "maxLength": 64, "examples": ["adult"]},
+}
+_ANSWER_KEYS: Final = re.compile("[0-9a-f]{64}")
+_ANSWER_KEY: Final = {
+    "name": "key",
+    "in": "path",
+    "required": True,
+    "description": "`key` of an answer",
+    "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+}
+_KEYS: Final = re.compile(r"[\x21-\x7e]{1,100}")
+_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "the same key and request: the same bytes; another request: 409",
+    "schema": {"type": "string", "pattern": r"^[\x21-\x7e]{1,100}$"},
+}
+
+Asked = TypeVar("Asked")
+T = TypeVar("T")
+
+
+def _documented(model: str, parameters: Sequence[object] = (_NAME, _KEY)) -> dict[str, Any]:
+    body = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}
+    return {"parameters": list(parameters), "requestBody": {"required": True, "content": body}}
+
+
+def _name(request: Request) -> str:
+    name: str = request.path_params["name"]
+    return name
+
+
+def _key(request: Request) -> str | None:
+    key = request.headers.get("idempotency-key")
+    if key is not None and _KEYS.fullmatch(key) is None:
+        where = ("header", "Idempotency-Key")
+        raise not_valid([{"loc": where, "msg": "1 to 100 printable ASCII characters, no blanks"}])
+    return key
+
+
+async def _body(request: Request, read: Callable[[bytes], Asked]) -> Asked:
+    body = await request.body()
+
+    async def read_it() -> Asked:
+        return read(body)
+
+    return await _valid(read_it())
+
+
+async def _valid(read: Awaitable[T]) -> T:
+    """What was read from a body, or what is wrong with it."""
+    try:
+        return await read
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+    raise not_valid([{**f, "loc": ("body", *f["loc"])} for f in faults])
+
+
+async def _while_there(request: Request, work: Awaitable[T]) -> T:
+    """The result of what takes long; it is given up when the caller closes the connection."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        while not working.done():
+            await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() and not working.done():
+                if gone.result()["type"] == "http.disconnect":
+                    raise disconnected()
+                gone = asyncio.ensure_future(request.receive())
+        return working.result()
+    finally:
+        for task in (working, gone):
+            task.cancel()
+
+
+def _answers(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documented responses of a route: its model, and refusals."""
+    about = {
+        403: "only a curator may do this",
+        404: "no such dataset, or not yours",
+        409: "the budget is exhausted, or the Idempotency-Key was used for another request",
+        423: "the dataset is frozen",
+        503: "the table or its ledger cannot be used now",
+    }
+    always = {
+        401: "no known token",
+        408: "the body came too slowly",
+        413: "too large: body, nesting or number of queries",
+        422: "not a valid request; the message names the construct",
+        429: "too many requests",
+    }
+    all_refusals = {**{s: about[s] for s in statuses}, **always}
+    refusals: dict[int | str, dict[str, Any]] = {
+        s: {"model": Trouble, "description": text} for s, text in sorted(all_refusals.items())
+    }
+    return {200: {"model": model}, **refusals}
+
+
+def _json(document: object) -> Response:
+    return Response(canonical(document), media_type="application/json")
+
+
+def _stored(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
+
+
+@routes.post(
+    "/datasets/{name}/ask",
+    responses=_answers(Answer, 404, 409, 423, 503),
+    openapi_extra=_documented("AskAsked"),
+)
+async def ask(request: Request) -> Response:
+    """Answer a question: stored, free if the session's estimate is right, else paid for."""
+    dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
+    question = await _body(request, AskAsked.model_validate_json)
+    request.scope[ON_GRID] = True
+    return _stored(await _while_there(request, dataset.batcher.ask(question.sql, who, key)))
+
+
+@routes.get(
+    "/datasets/{name}/answers/{key}",
+    responses=_answers(dict[str, Any], 404),
+    openapi_extra={"parameters": [_NAME, _ANSWER_KEY]},
+)
+async def answers(request: Request) -> Response:
+    """A stored answer by its key."""
+    dataset = await _dataset(request, _name(request))
+    key = request.path_params["key"]
+    if _ANSWER_KEYS.fullmatch(key) is None:
+        raise not_valid([{"loc": ("path", "key"), "msg": "64 hexadecimal digits are needed"}])
+    body = dataset.recent(key)
+    if body is None:
+        await _on_grid(request)
+        who = await _who(request)
+        body = await _while_there(request, dataset.on_session(who, dataset.stored, key))
+    if body is None:
+        raise Problem(404, "not-found", "no answer has this key; it is in the answer's `key`")
+    return _stored(body)
+
+
+@routes.post(
+    "/datasets/{name}/release",
+    responses=_answers(Released, 404, 409, 423, 503),
+    openapi_extra=_documented("ReleaseAsked"),
+)
+async def release(request: Request) -> Response:
+    """Debit the cost, measure, and answer; an equal request gets the same bytes, free."""
+    dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
+    body, server = await request.body(), await _server(request)
+    request.scope[ON_GRID] = True
+    stored = None if key is not None else dataset.at_hand(body, who)
+    if stored is not None:
+        return _stored(stored)
+    task, stored = await _valid(server.read(who, dataset.begin, body, who, key))
+    if stored is None:
+        released = server.work(who, dataset.release, task, who, lane=dataset.lane)
+        stored = await _while_there(request, released)
+    return _stored(stored)
+
+
+@routes.head("/health", include_in_schema=False)
+@routes.get("/health", responses={200: {"model": dict[str, str]}})
+async def health() -> Response:
+    """Whether the server is there; says nothing of the data."""
+    return _json({"status": "ok", "version": VERSION})
+
+
+@routes.head("/ready", include_in_schema=False)
+@routes.get(
+    "/ready",
+    responses={
+        200: {"model": Readiness},
+        503: {"model": Readiness, "description": "a part cannot be used; the log has the reason"},
+    },
+)
+async def ready(server: Server) -> Response:
+    """Whether state, ledgers and tables can be opened; which of these kinds cannot, if any."""
+    parts = await server.ready()
+    is_ready = all(part == "ok" for part in parts.values())
+    status = "ready" if is_ready else "not ready"
+    body = canonical({"status": status, "parts": parts})
+    return Response(body, 200 if is_ready else 503, media_type="application/json")
+
+
+@routes.get("/datasets", dependencies=WAITS, responses=_answers(list[DatasetShown], 503))
+async def datasets(request: Request, who: Who, server: Server) -> Response:
+    """The datasets that are open to the caller."""
+    theirs = [d for d in server.datasets.values() if d.name in who.datasets]
+    shown = asyncio.gather(*(server.shown(d, who) for d in theirs))
+    return _json(await _while_there(request, shown))
+
+
+@routes.get("/datasets/{name}/schema", responses=_answers(SchemaShown, 404))
+async def schema(dataset: Dataset) -> Response:
+    """What a record may look like: public, it comes from the schema file."""
+    return _json(dataset.schema())
+
+
+@routes.post(
+    "/datasets/{name}/plan",
+    responses=_answers(PlanShown, 404, 503),
+    openapi_extra=_documented("PlanAsked", [_NAME]),
+)
+async def plan(request: Request) -> Response:
+    """Forecast the errors and the cost of a release; touches no data and costs nothing."""
+    dataset, who = await _dataset(request, _name(request)), await _who(request)
+    server = await _server(request)
+    body = await _body(request, PlanAsked.model_validate_json)
+    request.scope[ON_GRID] = True
+    lane = dataset.planning_lane(body)
+    forecast = server.work(who, dataset.forecast, body, who, lane=lane)
+    return _json(await _while_there(request, forecast))
+
+
+@routes.post(
+    "/datasets/{name}/estimate", dependencies=WAITS, responses=_answers(Estimated, 404, 503)
+)
+async def estimate(
+    request: Request,
+    question: Annotated[AskAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    server: Server,
+) -> Response:
+    """What a question would cost and how good its answer would be; spends nothing."""
+    forecast = server.work(who, dataset.batcher.forecast, question.sql)
+    return _json(await _while_there(request, forecast))
+
+
+@routes.get(
+    "/datasets/{name}/ledger", dependencies=WAITS, responses=_answers(LedgerShown, 404, 503)
+)
+async def ledger(
+    request: Request,
+    dataset: Dataset,
+    who: Who,
+    after: Annotated[int, Query(ge=-1, lt=2**62)] = -1,
+) -> Response:
+    """What was spent: all of it for a curator, one's own for an analyst."""
+    shown = dataset.on_ledger(who, dataset.ledger_document, who, after)
+    return _json(await _while_there(request, shown))
+
+
+@routes.post(
+    "/datasets/{name}/freeze",
+    dependencies=WAITS,
+    responses=_answers(dict[str, bool], 403, 404, 503),
+)
+async def freeze(body: Annotated[FreezeAsked, Body()], dataset: Dataset, who: Curator) -> Response:
+    """Stop all new answers; stored ones stay readable."""
+    return _json(await dataset.freeze(who, True, body.reason))
+
+
+@routes.post(
+    "/datasets/{name}/unfreeze",
+    dependencies=WAITS,
+    responses=_answers(dict[str, bool], 403, 404, 503),
+)
+async def unfreeze(
+    body: Annotated[FreezeAsked, Body()], dataset: Dataset, who: Curator
+) -> Response:
+    """Let new answers be asked again."""
+    return _json(await dataset.freeze(who, False, body.reason))
+
+
+@routes.get("/metrics", response_class=Response, responses=_answers(None, 403))
+async def metrics(request: Request, who: Curator, server: Server) -> Response:
+    """Counters for Prometheus, of the caller's datasets."""
+    theirs = [d for d in server.datasets.values() if d.name in who.datasets]
+    shares = await _while_there(request, asyncio.gather(*(server.share(d, who) for d in theirs)))
+    left = {d.name: share for d, share in zip(theirs, shares, strict=True)}
+    text = server.metrics.text(left)
+    return Response(text, media_type="text/plain; version=0.0.4")
+
+
+BUSY: Final[dict[tuple[str, str], Handler]] = {
+    ("POST", "/datasets/{name}/ask"): ask,
+    ("POST", "/datasets/{name}/plan"): plan,
+    ("POST", "/datasets/{name}/release"): release,
+    ("GET", "/datasets/{name}/answers/{key}"): answers,
+}
+"""Routes that the middleware calls directly."""
 
 
 def make_app(server: ServerState, *, closes: bool = False, page: bool = False) -> RequestMiddleware:

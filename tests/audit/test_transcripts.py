@@ -10,7 +10,7 @@ import pytest
 
 from sfumato_audit import registry
 from sfumato_audit.examine import FAST, examine
-from sfumato_audit.subjects import mwem
+from sfumato_audit.subjects import chosen as choosing
 from tests.shared.words import SeededWords
 
 SCORES = np.array([[3.0, 1.0, 2.5], [0.0, 0.0, 4.0], [2.0, 2.0, 2.0]])
@@ -28,7 +28,7 @@ def flipped(weights: np.ndarray, place: int) -> float:
 def test_choices_have_the_probabilities_of_their_mechanism(is_pure):
     for place in range(3):
         chosen, pure = np.full(3, place), np.full(3, is_pure)
-        found = np.exp(mwem._of_choice(SCORES, RATES, chosen, pure))
+        found = np.exp(choosing._of_choice(SCORES, RATES, chosen, pure))
         for scores, rate, probability in zip(SCORES, RATES, found, strict=True):
             weights = np.exp(rate * (scores - scores.max()))
             own = flipped(weights, place) if is_pure else weights[place] / weights.sum()
@@ -40,14 +40,14 @@ PLACES, SCALES = [6, 13], [1, 8, 15]  # columns of a row: what was chosen, how n
 
 def off(runs: np.ndarray) -> float:
     """How far the mean of ``P_left / P_right`` over runs on the right is from 1, in its errors."""
-    ratio = np.exp(mwem._likelihood(mwem.PAIR)(runs))
+    ratio = np.exp(choosing._mwem_likelihood(choosing.PAIR)(runs))
     return abs(float(ratio.mean()) - 1) / (float(ratio.std()) / np.sqrt(len(runs)))
 
 
 def test_the_likelihood_ratio_of_a_transcript_is_one_on_average():
     """And is not, if what was chosen is forgotten or scales are taken for others (the twins)."""
-    subject = next(s for s in mwem.mwem_subjects() if s.name == "mwem, pure")
-    runs = subject.sampler(mwem.PAIR.right)(600, SeededWords("one"))
+    subject = next(s for s in choosing.mwem_subjects() if s.name == "mwem, pure")
+    runs = subject.sampler(choosing.PAIR.right)(600, SeededWords("one"))
     assert off(runs) < 4
     for columns, factor in ((PLACES, 0), (SCALES, 2)):
         wrong = runs.copy()

@@ -555,7 +555,6 @@ def _projection(scaling: Scaling) -> list[str]:
 
 def _write(comparison: Comparison, sections: Sequence[_Section], out: Path) -> list[str]:
     """One PNG per chart, and one page with everything, which needs no network."""
-    from sfumato.cli.compare_command import charts_of
     from sfumato.release.charts import write_chart
     from sfumato.release.report import page
 

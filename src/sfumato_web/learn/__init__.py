@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ideas of the lecture notes, one module each: made-up data, the library's own parts, a figure.
+"""The ideas of the lecture notes: made-up data, the library's own parts, a figure.
 
 Every module computes something small with the same functions that a release or a session uses, and
 draws it as SVG (``drawing.py``). No table of records is read, nothing is spent, and no module knows

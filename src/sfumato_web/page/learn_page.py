@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from nicegui import events, ui
 
-from sfumato_web.learn import hull, repeated, sparse_stream, three_ways, tree, weights
+from sfumato_web.learn import factor_and_project, query_release, tree
 from sfumato_web.learn.drawing import number
 from sfumato_web.page.auth import PREFIX
 from sfumato_web.page.layout import Visitor, card, facts, page, paragraph, showing_refusals
@@ -274,7 +274,7 @@ async def _three_ways(visitor: Visitor) -> None:
     attributes = shown.slider("Yes/no attributes", range(2, 9), 6, lambda d: f"{d} ({2**d} cells)")
 
     def make() -> Drawn:
-        setting = three_ways.three_ways(
+        setting = query_release.three_ways(
             epsilon.value, attributes.value, queries.value, records.value
         )
         return [setting.against_records(), setting.against_queries()], setting.notices()
@@ -284,17 +284,17 @@ async def _three_ways(visitor: Visitor) -> None:
 
 async def _repeated(visitor: Visitor) -> None:
     shown = Exhibit(visitor, REPEATED)
-    times = shown.slider("Times it is asked", range(1, repeated.MOST + 1), 20)
+    times = shown.slider("Times it is asked", range(1, factor_and_project.MOST + 1), 20)
     epsilon = shown.slider("Epsilon", EPSILONS, 1.0, number)
-    noise = [repeated.unit_noise(repeated.MOST + 1)]
+    noise = [factor_and_project.unit_noise(factor_and_project.MOST + 1)]
 
     def make() -> Drawn:
-        setting = repeated.repeated(times.value, epsilon.value, noise[0])
+        setting = factor_and_project.repeated(times.value, epsilon.value, noise[0])
         figures = [setting.answers_figure(), setting.error_figure(), setting.matrix_figure()]
         return figures, setting.notices()
 
     async def again() -> None:
-        noise[0] = repeated.unit_noise(repeated.MOST + 1)
+        noise[0] = factor_and_project.unit_noise(factor_and_project.MOST + 1)
         await shown.redraw()
 
     shown.button("Draw new noise", again)
@@ -332,14 +332,14 @@ async def _hull(visitor: Visitor) -> None:
     sizes = (5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000, 2000)
     records = shown.slider("Records n", sizes, 10, number)
     epsilon = shown.slider("Epsilon", EPSILONS, 1.0, number)
-    noise = [hull.draws()]
+    noise = [factor_and_project.draws()]
 
     def make() -> Drawn:
-        setting = hull.projection(records.value, epsilon.value, noise[0])
+        setting = factor_and_project.projection(records.value, epsilon.value, noise[0])
         return [setting.hull_figure(), setting.error_figure()], setting.notices()
 
     async def again() -> None:
-        noise[0] = hull.draws()
+        noise[0] = factor_and_project.draws()
         await shown.redraw()
 
     shown.button("Draw new noise", again)
@@ -353,7 +353,7 @@ async def _stream(visitor: Visitor) -> None:
     discoveries = shown.slider("Discoveries until it stops", range(1, 11), 5)
 
     def make() -> Drawn:
-        run = sparse_stream.watch_stream(threshold.value, epsilon.value, discoveries.value)
+        run = query_release.watch_stream(threshold.value, epsilon.value, discoveries.value)
         return [run.stream_figure(), run.budget_figure()], run.notices()
 
     shown.button("Run again", shown.redraw)
@@ -363,7 +363,7 @@ async def _stream(visitor: Visitor) -> None:
 async def _weights(visitor: Visitor) -> None:
     shown = Exhibit(visitor, WEIGHTS)
     epsilon = shown.slider("Epsilon of one paid answer", EPSILONS, 0.5, number)
-    walk = [weights.Weights(epsilon.value)]
+    walk = [query_release.Weights(epsilon.value)]
 
     def make() -> Drawn:
         now = walk[0]
@@ -377,7 +377,7 @@ async def _weights(visitor: Visitor) -> None:
         await shown.redraw()
 
     async def over() -> None:
-        walk[0] = weights.Weights(epsilon.value)
+        walk[0] = query_release.Weights(epsilon.value)
         shown.above.clear()
         next_one.set_enabled(True)
         await shown.redraw()
@@ -389,12 +389,12 @@ async def _weights(visitor: Visitor) -> None:
     await shown.draw(make)
 
 
-def _show_step(walk: weights.Weights, step: weights.Step) -> None:
+def _show_step(walk: query_release.Weights, step: query_release.Step) -> None:
     """The question, its answer and how it came about."""
     how = "paid" if step.is_paid else "free"
     facts(
         [
-            (f"Question {len(walk.steps)} of {len(weights.QUESTIONS)}", step.question, ""),
+            (f"Question {len(walk.steps)} of {len(query_release.QUESTIONS)}", step.question, ""),
             ("Answer", number(step.value), f"{how}; the estimate was {number(step.estimate)}"),
             ("Epsilon spent", number(float(step.spent)), "in all so far"),
         ]

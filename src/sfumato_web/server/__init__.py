@@ -3,7 +3,7 @@
 
 config.py       what is served, to whom            server_limits.py how much one request may ask for
 tokens.py       who is asking                      middleware.py    every request passes it
-routes.py       the table of contents              responses.py     what was answered, and when
+responses.py    what was answered, and when        ../app.py        the routes
 state.py        all that a running server holds    dataset.py       a table behind its ledger
 scheduler.py    who works next, and the plans      batcher.py       questions, many in one commit
 models.py       what requests and answers look like, and public numbers as JSON

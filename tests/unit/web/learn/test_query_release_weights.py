@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.privacy.sparse_vector import noise_cost
-from sfumato_web.learn.weights import COUNTS, QUESTIONS, Weights
+from sfumato_web.learn.query_release import COUNTS, QUESTIONS, Weights
 from tests.shared.words import SeededWords
 
 

@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from sfumato_web.learn.repeated import MOST, QUERY, repeated, unit_noise
+from sfumato_web.learn.factor_and_project import MOST, QUERY, repeated, unit_noise
 from tests.shared.words import SeededWords
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato_web.learn.three_ways import WAYS, three_ways
+from sfumato_web.learn.query_release import WAYS, three_ways
 from tests.shared.words import SeededWords
 
 LAPLACE, TABLE, LOCAL = WAYS

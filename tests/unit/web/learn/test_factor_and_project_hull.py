@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato_web.learn.hull import (
+from sfumato_web.learn.factor_and_project import (
     KINDS,
     SHARES,
     corners,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato_web.learn.sparse_stream import DAYS, counts, watch_stream
+from sfumato_web.learn.query_release import DAYS, counts, watch_stream
 from tests.shared.words import SeededWords
 
 runs = st.builds(
