@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MatrixFactorization",
+    "dense_queries",
     "factorize",
 ]
 
@@ -155,8 +156,8 @@ def factorize(
     if alpha is not None or noise is not None or offset is not None:
         if objective == "max" or weights is not None:
             raise PlanError("alpha, noise and offset are for the plain root mean square error")
-        return _approximate(_dense(queries), alpha, noise, offset, tolerance, progress)
-    matrix = _dense(queries)
+        return _approximate(dense_queries(queries), alpha, noise, offset, tolerance, progress)
+    matrix = dense_queries(queries)
     query_weights = _weights(queries, weights, len(matrix))
     columns, where = np.unique(matrix, axis=1, return_inverse=True)
     counted = np.abs(columns).max(axis=0) > 0  # a column of zeros needs no measuring
@@ -253,7 +254,8 @@ def _check(rows: int, cells: int) -> None:
         )
 
 
-def _dense(queries: object) -> Array:
+def dense_queries(queries: object, caller: str = "factorize") -> Array:
+    """The matrix of queries as floats; ``caller`` is named where it cannot be one."""
     from scipy.sparse import issparse
 
     if isinstance(queries, Workload):
@@ -264,18 +266,18 @@ def _dense(queries: object) -> Array:
     matrix = np.asarray(queries)
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise WorkloadError(
-            f"factorize needs a matrix of numbers with a row per query, got shape {matrix.shape} "
+            f"{caller} needs a matrix of numbers with a row per query, got shape {matrix.shape} "
             f"of {matrix.dtype}"
         )
     _check(*matrix.shape)
     matrix = matrix.astype(np.float64)
     if not np.isfinite(matrix).all() or not matrix.any():
-        raise WorkloadError("factorize needs finite numbers, not all of them zero")
+        raise WorkloadError(f"{caller} needs finite numbers, not all of them zero")
     sizes = np.abs(matrix[matrix != 0])
     most = LIMITS.coefficient_maximum
     if float(sizes.max()) > most or float(sizes.min()) < 1 / most:
         raise WorkloadError(
-            f"factorize takes numbers of size {1 / most:.0e} to {most:.0e}, or 0; got "
+            f"{caller} takes numbers of size {1 / most:.0e} to {most:.0e}, or 0; got "
             f"{sizes.min():.3g} to {sizes.max():.3g}: scale the queries"
         )
     return matrix

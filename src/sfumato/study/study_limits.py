@@ -127,5 +127,22 @@ class StudyLimits:
     """The part of all scores by which sums of tables may differ by rounding; the bound is
     raised by it."""
 
+    # lower_bounds
+    bound_cells: int = 2048
+    """Cells among which directions are sought: some seconds of eigenvalues."""
+    bound_exponent: float = 700.0
+    """Beyond it the error of one number is below the least float; it is called 0."""
+    bound_bit_exponent: float = 20.0
+    """The greatest loss at which a bit is tried; the error of a bit is largest at about 2.4."""
+    bound_bit_lengths: int = 400
+    """Lengths of a bit that are tried: neighbours differ by a twentieth at most."""
+    bound_rank_tolerance: float = 1e-7
+    """A column nearer than this part of the longest to the span of others tells nothing more."""
+    bound_margin: float = 1e-13
+    """What is taken off a least eigenvalue, as a part of the trace, so that rounding errors of
+    eigenvalues never raise a bound. Part of a proof."""
+    bound_condition: float = 1e10
+    """The inverse of a matrix of a greater condition is not used as a scaling."""
+
 
 LIMITS: Final = StudyLimits()
