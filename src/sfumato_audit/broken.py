@@ -31,6 +31,7 @@ from sfumato.random import WordSource
 from sfumato.session.session_plan import UNIT as PERSON
 from sfumato.strategy.base import Block, Strategy
 from sfumato.types import Array, Noise
+from sfumato.vault.k_norm import KNorm
 from sfumato.vault.measure import Exact, count
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.select import exponential_mechanism
@@ -41,7 +42,7 @@ from sfumato_audit.events import Score
 from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs
 from sfumato_audit.subjects.chosen import mwem_subject
 from sfumato_audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
-from sfumato_audit.subjects.measured import Measuring
+from sfumato_audit.subjects.measured import K_QUERIES, Measuring, k_norm_subject
 from sfumato_audit.subjects.online import LANES, filter_subject
 from sfumato_audit.subjects.sources import (
     DOMAIN,
@@ -225,6 +226,7 @@ def _wrong_noise() -> tuple[Subject[Answers] | Subject[Table], ...]:
         _subject("reused noise: one draw for two counts", _reused, either),
         _scaled("sigma 10% low", "gaussian", Fraction(9, 10)),
         _halved(),
+        _half_norm(),
     )
 
 
@@ -277,6 +279,13 @@ def _halved() -> Subject[Table]:
         run.sampler,
         is_broken=True,
     )
+
+
+def _half_norm() -> Subject[Table]:
+    """K-norm noise in a norm twice as large as moves allow, so that it is half the size."""
+    right = KNorm.of(K_QUERIES, 1)
+    wrong = replace(right, denominator=right.denominator // 2, reach=max(1, right.reach // 2))
+    return k_norm_subject("K-norm noise of half the size", wrong, is_broken=True)
 
 
 def _wrong_use() -> tuple[Subject[Answers], ...]:

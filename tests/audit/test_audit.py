@@ -122,6 +122,7 @@ def test_the_list_of_wrong_mechanisms_holds_what_it_must():
         "sparse vector 6",
         "float Laplace",
         "halved sensitivity",
+        "K-norm noise of half the size",
         "reused noise",
         "sigma 10% low",
         "data-dependent domain",

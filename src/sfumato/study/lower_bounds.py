@@ -19,10 +19,10 @@ import numpy as np
 from scipy.linalg import eigh, eigvalsh, qr
 
 from sfumato.errors import TooLarge
-from sfumato.privacy.budget import Budget, Neighbours, check_neighbours
+from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.study.factorization_norm import dense_queries
 from sfumato.study.study_limits import LIMITS
-from sfumato.types import Array, Integers
+from sfumato.types import Array, Integers, Neighbours
 
 __all__ = [
     "LowerBound",
@@ -200,7 +200,7 @@ def _waves(cells: int) -> Integers:
             rows.append(row)
         width //= 2
     waves = np.array(rows)
-    return waves[(waves[:, :cells] != 0).any(axis=1)]
+    return np.asarray(waves[(waves[:, :cells] != 0).any(axis=1)], dtype=np.int64)
 
 
 def _diagonal_below(gram: Array, values: Array) -> Array:

@@ -81,5 +81,21 @@ class VaultLimits:
     steps_ahead: int = 256
     """Steps of a stream whose noise is drawn ahead: it does not depend on the data."""
 
+    # k_norm
+    k_norm_queries: int = 6
+    """Independent queries whose hull is computed; a draw takes factorially many proposals."""
+    k_norm_columns: int = 128
+    """Kinds of cells of which all pairs are moves, where records are replaced."""
+    k_norm_coefficient: int = 2**10
+    """Beyond it the exact arithmetic of acceptance would leave 64 bits."""
+    k_norm_epsilon: float = 2.0**-9
+    """The least epsilon, and one over the greatest: scales of noise that can be drawn."""
+    k_norm_facet_bits: int = 10
+    """Bits of the facets' coordinates: the norm is exact to 1 in 1,000, privacy is exact anyway."""
+    k_norm_trials: int = 20_000
+    """Proposals for one draw on average: a few milliseconds."""
+    k_norm_batch: int = 2**16
+    """Proposals that are drawn at once: a few megabytes."""
+
 
 LIMITS: Final = VaultLimits()

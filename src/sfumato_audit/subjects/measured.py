@@ -33,6 +33,7 @@ from sfumato.strategy.ordered import ordered
 from sfumato.strategy.pieces import pieces
 from sfumato.strategy.windows import windows as sliding
 from sfumato.types import Array, Neighbours
+from sfumato.vault.k_norm import KNorm
 from sfumato.vault.measure import Exact, count, measure
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table as Opened
@@ -46,6 +47,7 @@ from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs, p
 
 __all__ = [
     "Measuring",
+    "k_norm_subject",
     "measured_subject",
     "opened",
     "planned_subjects",
@@ -165,6 +167,7 @@ def measured_subject(
 
 BUDGETS = {"gaussian": Budget(mu=1), "laplace": Budget(epsilon=1)}
 SLOW_INTEGERS = 4  # coefficients of so many bits are measured in Python integers
+K_QUERIES = ((1, 1, 0, 2), (0, 1, 1, -1))  # moves that no box fits
 PERSONS = 10  # records for which a bias is weighed against noise
 
 
@@ -181,6 +184,25 @@ def planned_subjects() -> Iterator[Subject[Table]]:
     for name, strategy in _variants():
         covers = frozenset({f"mechanism:{BIASED}"}) if name == BIASED else frozenset()
         yield measured_subject(name, strategy, BUDGETS["gaussian"], covers=covers)
+    yield k_norm_subject("K-norm noise", KNorm.of(K_QUERIES, 1))
+
+
+def k_norm_subject(name: str, mechanism: KNorm, is_broken: bool = False) -> Subject[Table]:
+    """Hardt and Talwar's noise on two queries of four cells; the claim is that of `KNorm.of`."""
+
+    def sampler(table: Table) -> Sampler:
+        counts = np.bincount([cell for (cell,) in table], minlength=4)
+        exact = mechanism.measured @ counts
+
+        def run(runs: int, source: WordSource) -> Array:
+            return (exact + mechanism.noise(runs, source)).astype(np.float64)
+
+        return run
+
+    pairs = tuple(Pair(f"no record, or one in cell {cell}", (), ((cell,),)) for cell in range(4))
+    claim = Claim.of(KNorm.of(K_QUERIES, 1).cost)
+    covers = frozenset({"sfumato.vault.k_norm.KNorm.release"})
+    return Subject(name, claim, pairs, sampler, covers, is_broken=is_broken)
 
 
 def _named() -> Iterator[tuple[str, Strategy]]:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.errors import BudgetError, TooLarge
-from sfumato.privacy.budget import Neighbours
 from sfumato.privacy.noise_laws import laplace_variance
 from sfumato.study.lower_bounds import lower_bound, unit_error
+from sfumato.types import Neighbours
 
 BUDGETS = [
     sf.Budget(epsilon=1),
