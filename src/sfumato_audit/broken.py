@@ -42,6 +42,7 @@ from sfumato_audit.events import Score
 from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs
 from sfumato_audit.subjects.chosen import mwem_subject
 from sfumato_audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
+from sfumato_audit.subjects.local import Code, one_bit_subject
 from sfumato_audit.subjects.measured import K_QUERIES, Measuring, k_norm_subject
 from sfumato_audit.subjects.online import LANES, filter_subject
 from sfumato_audit.subjects.sources import (
@@ -79,6 +80,7 @@ LAST, LOW = 6, 3.5  # the event that tells sparse vector 3: its place and its va
 
 def broken_subjects() -> tuple[
     Subject[Answers]
+    | Subject[Code]
     | Subject[Table]
     | Subject[People]
     | Subject[CsvFile]
@@ -97,6 +99,7 @@ def broken_subjects() -> tuple[
         *_wrong_values(),
         *_wrong_rounds(),
         *_wrong_sessions(),
+        one_bit_subject("local factorization at twice its epsilon", 2, is_broken=True),
         filter_subject(
             "ledger: the better of two filters after the fact",
             LANES,

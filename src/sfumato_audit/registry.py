@@ -36,6 +36,7 @@ __all__ = [
 
 ROOM = "sfumato.vault"
 OUTSIDE = (  # modules that promise privacy outside of the vault
+    "sfumato.study.local_factorization",
     "sfumato.study.local_model",
     "sfumato.run.correct",
     "sfumato.run.rounds",

@@ -21,6 +21,8 @@ _HOMES = {
     "Tree": "sfumato.strategy.trees",
     "factorize": "sfumato.study.factorization_norm",
     "squared_diameter": "sfumato.strategy.moves",
+    "LowerBound": "sfumato.study.lower_bounds",
+    "lower_bound": "sfumato.study.lower_bounds",
     # Approximate factorization
     "ApproximateFactorization": "sfumato.strategy.biased",
     "bounded_bias": "sfumato.strategy.biased",
@@ -75,7 +77,9 @@ _HOMES = {
     "report_noisy_max": "sfumato.vault.select",
     "rounded_gaussian": "sfumato.vault.noise",
     "system_words": "sfumato.random",
+    "KNorm": "sfumato.vault.k_norm",
     # The local model
+    "LocalFactorization": "sfumato.study.local_factorization",
     "RandomizedResponse": "sfumato.study.local_model",
     "encode_table": "sfumato.study.local_model",
     "estimate_reports": "sfumato.study.local_model",
@@ -84,6 +88,10 @@ _HOMES = {
     "product_queries": "sfumato.study.local_model",
     "response_error": "sfumato.study.local_model",
     "response_rows_needed": "sfumato.study.local_model",
+    # Attacks
+    "ReconstructionTable": "sfumato.study.reconstruction",
+    "reconstruct": "sfumato.study.reconstruction",
+    "reconstruction_table": "sfumato.study.reconstruction",
     # Made-up data
     "MadeUp": "sfumato.study.simulated",
     "measure_projection": "sfumato.study.simulated",

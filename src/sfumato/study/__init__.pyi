@@ -34,6 +34,7 @@ from sfumato.study.hedge import Weights as Weights
 from sfumato.study.hedge import best_rate as best_rate
 from sfumato.study.hedge import multiplicative_weights as multiplicative_weights
 from sfumato.study.hedge import weights_rows_needed as weights_rows_needed
+from sfumato.study.local_factorization import LocalFactorization as LocalFactorization
 from sfumato.study.local_model import RandomizedResponse as RandomizedResponse
 from sfumato.study.local_model import encode_table as encode_table
 from sfumato.study.local_model import estimate_reports as estimate_reports
@@ -42,8 +43,13 @@ from sfumato.study.local_model import joint_response as joint_response
 from sfumato.study.local_model import product_queries as product_queries
 from sfumato.study.local_model import response_error as response_error
 from sfumato.study.local_model import response_rows_needed as response_rows_needed
+from sfumato.study.lower_bounds import LowerBound as LowerBound
+from sfumato.study.lower_bounds import lower_bound as lower_bound
 from sfumato.study.projection_forecast import ProjectionForecast as ProjectionForecast
 from sfumato.study.projection_forecast import forecast_projection as forecast_projection
+from sfumato.study.reconstruction import ReconstructionTable as ReconstructionTable
+from sfumato.study.reconstruction import reconstruct as reconstruct
+from sfumato.study.reconstruction import reconstruction_table as reconstruction_table
 from sfumato.study.simulated import MadeUp as MadeUp
 from sfumato.study.simulated import measure_projection as measure_projection
 from sfumato.study.supports import support_bound as support_bound
@@ -53,6 +59,7 @@ from sfumato.study.widths import mean_norm as mean_norm
 from sfumato.study.widths import mean_width as mean_width
 from sfumato.study.widths import projected_noise as projected_noise
 from sfumato.study.widths import support as support
+from sfumato.vault.k_norm import KNorm as KNorm
 from sfumato.vault.noise import discrete_laplace as discrete_laplace
 from sfumato.vault.noise import rounded_gaussian as rounded_gaussian
 from sfumato.vault.select import exponential_mechanism as exponential_mechanism

@@ -81,7 +81,7 @@ def lower_bound(
 
     >>> import numpy as np, sfumato as sf
     >>> round(sf.study.lower_bound(np.eye(8), sf.Budget(epsilon=1)).rmse, 4)
-    1.3569
+    1.357
     """
     check_neighbours(neighbours)
     matrix = dense_queries(queries, "lower_bound")

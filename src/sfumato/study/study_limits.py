@@ -144,5 +144,19 @@ class StudyLimits:
     bound_condition: float = 1e10
     """The inverse of a matrix of a greater condition is not used as a scaling."""
 
+    # local_factorization
+    local_factorization_size: int = 1024
+    """Queries and cells of a matrix that is factored: some seconds."""
+    local_row_weight: int = 2**20
+    """The weight of the row that is drawn most often: chances are exact to a millionth."""
+    local_row_tolerance: float = 1e-12
+    """A row that varies by less is a constant but for rounding."""
+
+    # reconstruction
+    reconstruction_persons: int = 2000
+    """Persons whose bits are guessed: a least-squares problem of that size takes seconds."""
+    reconstruction_queries: int = 100_000
+    """Answers of one attack: 1.6 GB at the greatest number of persons."""
+
 
 LIMITS: Final = StudyLimits()

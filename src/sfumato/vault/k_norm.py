@@ -120,7 +120,14 @@ class KNorm:
         return sqrt(float(spread) / len(self.matrix)) / float(self.rate)
 
     def norm(self, moves: Integers) -> list[Fraction]:
-        """The norm of each row, exactly."""
+        """The norm of each row, exactly.
+
+        Args:
+            moves: Whole numbers, a row per vector.
+
+        Returns:
+            A fraction for each.
+        """
         by_facets = (moves @ self.facets.T).max(axis=1)
         sums = np.abs(moves).sum(axis=1)
         return [
@@ -133,6 +140,13 @@ class KNorm:
 
         Proposals are independent discrete Laplace numbers of scale ``reach / rate``, accepted with
         probability ``exp(-rate (norm(z) - |z|_1 / reach))``: von Neumann's rejection, exact.
+
+        Args:
+            size: How many are drawn.
+            random: A source of random words; the system's if None.
+
+        Returns:
+            Whole numbers, a row per draw and a column per row of ``measured``.
         """
         source = system_words() if random is None else random
         r, drawn, rows = len(self.measured), 0, []

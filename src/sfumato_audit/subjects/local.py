@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Randomized response: the report of one client, whose code is replaced by another."""
+"""The local model: the report of one client, whose code is replaced by another."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource
+from sfumato.study.local_factorization import LocalFactorization
 from sfumato.study.local_model import RandomizedResponse, encode_table
 from sfumato.types import Array
 from sfumato_audit.bounds import Claim
@@ -14,6 +15,7 @@ from sfumato_audit.examine import Pair, Sampler, Subject, Table
 
 __all__ = [
     "local_subjects",
+    "one_bit_subject",
 ]
 
 
@@ -24,8 +26,20 @@ ENCODE = f"{ROOM}.RandomizedResponse.encode"
 
 
 def local_subjects() -> tuple[Subject[Code] | Subject[Table], ...]:
-    """One bit, one of eight codes, and a row of two attributes."""
-    return (_response(2), _response(8), _row())
+    """One bit, one of eight codes, a row of two attributes, and one bit of a factorization."""
+    return (_response(2), _response(8), _row(), one_bit_subject("local factorization", 1))
+
+
+def one_bit_subject(name: str, epsilon: float, is_broken: bool = False) -> Subject[Code]:
+    """Running totals of four cells, one bit a client; the claim is epsilon = 1."""
+    mechanism = LocalFactorization.of(np.tril(np.ones((4, 4))), epsilon)
+
+    def sampler(code: Code) -> Sampler:
+        return lambda runs, source: _column(mechanism.encode(np.full(runs, code[0]), source))
+
+    pairs = (Pair("first cell becomes last", (0,), (3,)), Pair("and the next", (0,), (1,)))
+    covers = frozenset({"sfumato.study.local_factorization.LocalFactorization.encode"})
+    return Subject(name, Claim.of(Cost.pure(1)), pairs, sampler, covers, is_broken=is_broken)
 
 
 def _response(size: int) -> Subject[Code]:
