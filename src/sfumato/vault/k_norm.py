@@ -105,7 +105,7 @@ class KNorm:
         return Cost.pure(self.rate)
 
     @cached_property
-    def _read_off(self) -> Array:
+    def read_off(self) -> Array:
         """R with ``matrix = R @ measured``."""
         solved = np.linalg.lstsq(self.measured.T, self.matrix.T, rcond=None)[0]
         return np.asarray(solved.T, dtype=np.float64)
@@ -116,7 +116,7 @@ class KNorm:
 
         Whole-numbered noise differs from it by less than a hundredth up to epsilon 1/2.
         """
-        spread = np.trace(self._read_off @ self.covariance @ self._read_off.T)
+        spread = np.trace(self.read_off @ self.covariance @ self.read_off.T)
         return sqrt(float(spread) / len(self.matrix)) / float(self.rate)
 
     def norm(self, moves: Integers) -> list[Fraction]:
@@ -196,7 +196,7 @@ class KNorm:
                 f"{self.matrix.shape[1]} cells of whole counts"
             )
         noisy = self.measured @ counts.astype(np.int64) + self.noise(1, random)[0]
-        return np.asarray(self._read_off @ noisy, dtype=np.float64)
+        return np.asarray(self.read_off @ noisy, dtype=np.float64)
 
     def __repr__(self) -> str:
         return (

@@ -195,7 +195,8 @@ def k_norm_subject(name: str, mechanism: KNorm, is_broken: bool = False) -> Subj
         exact = mechanism.measured @ counts
 
         def run(runs: int, source: WordSource) -> Array:
-            return (exact + mechanism.noise(runs, source)).astype(np.float64)
+            many = (exact + mechanism.noise(runs - 1, source)) @ mechanism.read_off.T
+            return np.concatenate([mechanism.release(counts, source)[None], many])
 
         return run
 
