@@ -18,8 +18,8 @@ HEAD = """# Limits
 Every number that decides which search is made, when it ends or what is refused as too large stands
 in one frozen class for each room of the source, with its reason. This page is written from them
 (`python docs/limits.py`). A change can make plans better, slower or larger, and gives other plans
-for equal inputs. Where a reason begins with *Part of a proof*, a privacy claim relies on the value:
-it must not be changed without its [proof](proofs/README.md).
+for equal inputs. No privacy claim relies on one of them: numbers that a [proof](proofs/README.md)
+uses stand beside the code that it is about.
 """
 
 

@@ -19,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.domain.domain import Domain
-from sfumato.planning.adaptive_costs import Moves, Spending
+from sfumato.planning.adaptive_costs import FINEST_GRID_BITS, Moves, Spending
 from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.planning.mechanisms import MECHANISMS
-from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.sparse_plans import sparse_of_epsilon
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
@@ -417,7 +416,7 @@ class _Coarse(Spending):
     """A purse whose noise is right in counts, and taken for steps of the grid."""
 
     def noise(
-        self, amount: Fraction, moves: Moves, most_bits: int = LIMITS.adaptive_grid_bits
+        self, amount: Fraction, moves: Moves, most_bits: int = FINEST_GRID_BITS
     ) -> BlockNoise:
         """So many steps as it should be counts."""
         law = super().noise(amount, moves, most_bits)

@@ -286,7 +286,7 @@ class Spec:
     def plan_adaptive(self) -> AdaptivePlan:
         """The plan of an adaptive release; touches no data and costs nothing."""
         from sfumato.run.adaptive import plan_adaptive
-        from sfumato.workload.queries import DENSE_LIMIT
+        from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
         if self.adaptive is None or self.budget is None:
             raise PlanError(
@@ -301,11 +301,11 @@ class Spec:
             rounds=self.rounds,
         )
         term = max(self.workload.terms, key=lambda each: each.rows)
-        if term.rows > DENSE_LIMIT:
+        if term.rows > WORKLOAD_LIMITS.array_entries:
             raise TooLarge(
                 f"group {term.name!r} has {term.rows:,} answers, an adaptive release lists "
-                f"at most {DENSE_LIMIT:,} of a group; for ranges ask for prefixes, whose "
-                "differences they are, else for fewer attributes"
+                f"at most {WORKLOAD_LIMITS.array_entries:,} of a group; for ranges ask for "
+                "prefixes, whose differences they are, else for fewer attributes"
             )
         return plan
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from math import ceil, floor, log2
+from typing import Final
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from sfumato.workload.scans import answer_bits
 from sfumato.workload.workload import Workload, spread
 
 __all__ = [
+    "FINEST_GRID_BITS",
     "Moves",
     "Spending",
     "answer_moves",
@@ -40,6 +42,10 @@ __all__ = [
     "joint_moves",
     "moves_of",
 ]
+
+# The proof that measurements are exact relies on these.
+FINEST_GRID_BITS: Final = 18  # counts up to 2^44 in steps of 2^-18 fit a 64-bit integer
+MAXIMUM_UNITS: Final = 2**40  # the maximum scale that is drawn, in steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,7 @@ class Spending:
         self.spent += cost
 
     def noise(
-        self, amount: Fraction, moves: Moves, most_bits: int = LIMITS.adaptive_grid_bits
+        self, amount: Fraction, moves: Moves, most_bits: int = FINEST_GRID_BITS
     ) -> BlockNoise:
         """The least noise, on a grid of at most so many bits, that costs at most ``amount``."""
         if self.law == "gaussian":
@@ -164,7 +170,7 @@ class Spending:
             scale = Fraction(moves.l1) / amount
         bits = min(max(LIMITS.adaptive_scale_bits - floor(log2(scale)), 0), most_bits)
         units = max(ceil(scale * 2**bits), 1)
-        if units > LIMITS.adaptive_maximum_scale:
+        if units > MAXIMUM_UNITS:
             raise PlanError(
                 f"a noise scale of {float(scale):.3g} counts is beyond what can be drawn; use a "
                 "larger budget or fewer rounds"

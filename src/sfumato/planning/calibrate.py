@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil, floor, isfinite, ldexp, log2, sqrt
+from typing import Final
 
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError
@@ -51,6 +52,11 @@ __all__ = [
     "privacy_loss",
     "unit_variances",
 ]
+
+# The proof that noise is exact and within the budget relies on these.
+SENSITIVITY_SLACK: Final = 1 + 2.0**-24  # the float rounding of a sensitivity is far below 2^-30
+DRAWN_BITS: Final = 40  # the maximum scale that is drawn, in steps, as a power of 2
+MAXIMUM_SCALE: Final = 2.0**60  # above it noise would not fit a 64-bit integer
 
 
 def calibrate(
@@ -79,7 +85,7 @@ def calibrate(
     moved = _moved(strategy, shares, neighbours, unit, may_drop_records)
     if moved == 0:
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
-    scale = moved ** (1 / p) / loss * LIMITS.sensitivity_slack
+    scale = moved ** (1 / p) / loss * SENSITIVITY_SLACK
     noise = _scaled(strategy, scale)
     rounding = _rounding(strategy, noise, neighbours, unit)
     if rounding:
@@ -200,13 +206,13 @@ def _on_grid(noise: Noise, scale: float, fraction_bits: int, unit_bits: int) -> 
 
     Sums of values are far finer than noise needs to be: they are rounded to the grid.
     """
-    if not (isfinite(scale) and LIMITS.minimum_scale <= scale <= LIMITS.maximum_scale):
+    if not (isfinite(scale) and LIMITS.minimum_scale <= scale <= MAXIMUM_SCALE):
         raise PlanError(
             f"a noise scale of {scale:.3g} counts is outside the range 2^-40 to 2^60 that can be "
             "drawn exactly; change the budget"
         )
     bits = max(LIMITS.scale_bits - floor(log2(scale)), fraction_bits)
-    if unit_bits or bits + floor(log2(scale)) >= LIMITS.drawn_bits:
+    if unit_bits or bits + floor(log2(scale)) >= DRAWN_BITS:
         if noise == "laplace" and not unit_bits:
             raise PlanError("the coefficients are too fine for Laplace noise; round the queries")
         bits = LIMITS.rounded_bits - floor(log2(scale))

@@ -2,8 +2,7 @@
 """The limits of planning in one place, each with its reason.
 
 They decide which search is made, how fine a grid is and what is refused as too large. Equal inputs
-give equal plans because these are all that decide. A privacy claim relies on those whose reason
-begins with "Part of a proof": slack over rounding, and grids whose numbers fit a word.
+give equal plans because these are all that decide. Numbers that a proof uses stand beside its code.
 """
 
 from __future__ import annotations
@@ -58,24 +57,14 @@ class PlanningLimits:
     # calibrate: the grid of noise
     rounded_bits: int = 30
     """Steps per scale, as a power of 2, where measured values are rounded."""
-    drawn_bits: int = 40
-    """Part of a proof: the maximum scale that is drawn, in steps, as a power of 2."""
     scale_bits: int = 16
     """A scale is at least 2^16 grid steps: rounding it up costs at most 2^-16 of it."""
-    sensitivity_slack: float = 1 + 2.0**-24
-    """Part of a proof: covers the float rounding of a sensitivity, which is far below 2^-30."""
     minimum_scale: float = 2.0**-40
     """Below it a grid would have steps that no stored number holds."""
-    maximum_scale: float = 2.0**60
-    """Part of a proof: above it noise would not fit a 64-bit integer."""
 
     # adaptive_costs: adaptive releases
     adaptive_scale_bits: int = 16
     """A noise scale is about 2^16 grid steps, so that rounding it up costs little."""
-    adaptive_grid_bits: int = 18
-    """Part of a proof: counts up to 2^44 in such steps fit a 64-bit integer."""
-    adaptive_maximum_scale: int = 2**40
-    """Part of a proof: the maximum scale that is drawn, in steps."""
     candidate_cells: int = 2**20
     """Cells of all tables that may be chosen: each round scores all of them."""
     candidate_sets: int = 1000
@@ -158,8 +147,6 @@ class PlanningLimits:
     """Noise on whole numbers: at least 2^16 steps per scale, as for tables."""
     stream_rounded_bits: tuple[int, int] = (20, 36)
     """Noise on rounded values: steps per scale, at least and at most."""
-    stream_slack: Fraction = 1 + Fraction(1, 2**30)
-    """Part of a proof: over float results that err by far less."""
 
 
 LIMITS: Final = PlanningLimits()

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.planning_limits import LIMITS
-from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.scans import (
     CELLS_TOGETHER,
     EngineName,
@@ -25,6 +24,7 @@ from sfumato.workload.scans import (
     most_groups,
     scanned_tables,
 )
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -269,8 +269,8 @@ def _write(plan: Forecast) -> ResourceStep:
     answers = _listed_rows(plan)
     held = (
         _held(plan)
-        + 40 * min(uneven, DENSE_LIMIT)
-        + LIMITS.label_bytes * min(along, DENSE_LIMIT)
+        + 40 * min(uneven, WORKLOAD_LIMITS.array_entries)
+        + LIMITS.label_bytes * min(along, WORKLOAD_LIMITS.array_entries)
         + LIMITS.file_part_bytes
     )
     return ResourceStep("write", 0, answers, held, WRITE * answers)
@@ -284,7 +284,11 @@ def _held(plan: Forecast) -> int:
 def _listed_rows(plan: Forecast) -> int:
     """Answers that are held: groups that nobody can list are answered when they are asked for."""
     rows = [t.rows for t in plan.workload.terms]
-    return sum(rows) if sum(rows) <= DENSE_LIMIT else min(max(rows), DENSE_LIMIT)
+    return (
+        sum(rows)
+        if sum(rows) <= WORKLOAD_LIMITS.array_entries
+        else min(max(rows), WORKLOAD_LIMITS.array_entries)
+    )
 
 
 def engine_of(source: str | None) -> EngineName:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import ceil, floor, frexp, isfinite, ldexp, log2, sqrt
+from typing import Final
 
 import numpy as np
 
@@ -514,6 +515,10 @@ def _calibrated(
     return noise
 
 
+STREAM_SLACK: Final = 1 + Fraction(1, 2**30)
+"""The privacy claim relies on it: float results of sensitivities err by far less."""
+
+
 def _loss(
     shape: Filter | TimeTree,
     sensitivity: float,
@@ -525,7 +530,7 @@ def _loss(
     moved = Fraction(sensitivity * _moved(shape, noise.noise, neighbours, largest))
     if isinstance(shape, Filter):
         moved += Fraction(_rounding(shape, noise.grid_bits, neighbours))
-    ratio = moved * LIMITS.stream_slack / Fraction(noise.scale)
+    ratio = moved * STREAM_SLACK / Fraction(noise.scale)
     return ratio**2 if noise.noise == "gaussian" else ratio
 
 

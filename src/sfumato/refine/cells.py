@@ -41,7 +41,8 @@ from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import deadline, effort, must_stop
 from sfumato.solve.raking import rake
 from sfumato.types import Array, Integers, Progress
-from sfumato.workload.constraints import CLOSE, agreed_total
+from sfumato.workload.constraints import agreed_total
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "CellEstimate",
@@ -468,7 +469,7 @@ class _PublishedProblem:
         cells = np.arange(grid.size) if grid.possible is None else np.flatnonzero(grid.possible)
         even = np.full(len(cells), self.total / max(1, len(cells)))
         spread = rake(even, self.places(cells), [p.values for p in self.parts])
-        if spread.off <= CLOSE:
+        if spread.off <= WORKLOAD_LIMITS.published_gap:
             return WeightedCells(cells, spread.weights)
         alone = Quadratic(Fit(grid.domain, self.parts), grid)
         bound = known_total(self.total)
@@ -507,7 +508,7 @@ class _PublishedProblem:
                 cells, at = np.unique(cells, return_inverse=True)
                 weights = np.bincount(at, weights).astype(np.float64)
             scaled = rake(weights, self.places(cells), counts)
-            if scaled.off <= CLOSE:
+            if scaled.off <= WORKLOAD_LIMITS.published_gap:
                 held = scaled.weights > 0
                 return WeightedCells(cells[held], scaled.weights[held])
         return None

@@ -53,10 +53,10 @@ from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.shrink import PublicRecords, Shrunk, shrunk_towards, with_prior
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Progress
-from sfumato.workload.constraints import CLOSE, Constraints, agreed_total
+from sfumato.workload.constraints import Constraints, agreed_total
 from sfumato.workload.normal_form import Normal
-from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "Projection",
@@ -183,7 +183,10 @@ def refined(
         The answers, or why there are none that agree.
     """
     workload, memory = forecast.workload, PLANNING_LIMITS.fitted_table_cells
-    if any(t.rows > DENSE_LIMIT for t in workload.terms) or workload.queries > memory:
+    if (
+        any(t.rows > WORKLOAD_LIMITS.array_entries for t in workload.terms)
+        or workload.queries > memory
+    ):
         return Unrefined.TOO_MANY_ANSWERS
     fit = objective_fit(workload, unbiased)
     grid = None if has_wide(workload) else Grid.of(fit, constraints)
@@ -217,7 +220,7 @@ def refined_listed(
 
 def is_listed(workload: Workload, maximum: int = PLANNING_LIMITS.histogram_cells) -> bool:
     """Whether the kinds of cells that the queries tell apart are few enough to be listed."""
-    if has_wide(workload) or any(t.rows > DENSE_LIMIT for t in workload.terms):
+    if has_wide(workload) or any(t.rows > WORKLOAD_LIMITS.array_entries for t in workload.terms):
         return False
     fit = objective_fit(workload, [np.zeros(t.rows) for t in workload.terms])
     return Grid.of(fit).size <= maximum
@@ -370,7 +373,7 @@ def _rows(
         )
     except TooLarge:
         return Unrefined.TABLES_TOO_LARGE
-    if rows.off > CLOSE:
+    if rows.off > WORKLOAD_LIMITS.published_gap:
         return Unrefined.CONSTRAINTS_UNMET
     answers = rows.answers()[: len(fit.parts)]
     # At the truth every query adds its variance times its precision, 1, on average.

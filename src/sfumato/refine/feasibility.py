@@ -33,7 +33,8 @@ from sfumato.refine.problem import Grid
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.raking import rake
 from sfumato.types import Array, Integers
-from sfumato.workload.constraints import CLOSE, Constraints, Published
+from sfumato.workload.constraints import Constraints, Published
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "FeasibleRows",
@@ -81,7 +82,7 @@ def witness(constraints: Constraints) -> FeasibleRows:
     cells = joined.cells[:, [joined.names.index(n) for n in ordered]]
     codes = constraints.completed(ordered, cells)
     off = max(_off(constraints, t, codes, joined.weights) for t in tables)
-    if off > CLOSE:
+    if off > WORKLOAD_LIMITS.published_gap:
         raise _undecided(f"rows were found that are off by {off:.2g} of all records")
     return FeasibleRows(codes, joined.weights, off)
 
@@ -120,7 +121,7 @@ def _solved(constraints: Constraints, tables: Sequence[Published]) -> _Cluster:
     cells = published_cells(grid, nearest)
     places = grid.places(cells.cells, [grid.axes(t.names) for t in tables])
     met = rake(cells.weights, list(places.T), [t.values.reshape(-1) for t in tables])
-    if met.off > CLOSE:
+    if met.off > WORKLOAD_LIMITS.published_gap:
         raise _undecided(f"the nearest counts that were found are off by {met.off:.2g} of them")
     used = met.weights > 0
     return _Cluster(names, grid.codes(cells.cells[used]), met.weights[used])

@@ -41,10 +41,11 @@ from sfumato.text import shown
 from sfumato.types import Array, Integers, Progress
 from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.normal_form import Normal
-from sfumato.workload.queries import DENSE_LIMIT, once
+from sfumato.workload.queries import once
 from sfumato.workload.scans import answer_bits
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "Bootstrap",
@@ -134,7 +135,7 @@ def _possible(
 ) -> tuple[Array, Array]:
     """The bounds with impossible cells: 0 for queries of those, n for queries of all others."""
     looks = constraints.labels().keys() & set(term.attributes)
-    if not looks or not term.is_nonnegative or term.cells > DENSE_LIMIT:
+    if not looks or not term.is_nonnegative or term.cells > WORKLOAD_LIMITS.array_entries:
         return low, high
     possible = constraints.possible(term.attributes)
     reached = term.answer(possible.astype(np.int64))
@@ -410,7 +411,7 @@ class TranscriptIntervals:
 
     def _tables(self, term: Term) -> Iterator[_StepAnswers]:
         """Tables that hold all attributes of a group: the sums of their noisy cells."""
-        if term.rows > DENSE_LIMIT or term.slack:
+        if term.rows > WORKLOAD_LIMITS.array_entries or term.slack:
             return
         low, high = term.coefficient_bounds()
         maximum = np.maximum(np.abs(low), np.abs(high))

@@ -37,10 +37,11 @@ from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import make_possible, meet_published
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Names
-from sfumato.workload.constraints import CLOSE, Constraints
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.scans import answer_bits
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload, marginal, spread
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "Boosted",
@@ -662,7 +663,7 @@ def constrained_rows(
     if not constraints.published:
         return ConstrainedRows(whole, codes, left, True)
     met = meet_published(constraints, codes, left)
-    return ConstrainedRows(whole, met.codes, met.weights, met.off <= CLOSE)
+    return ConstrainedRows(whole, met.codes, met.weights, met.off <= WORKLOAD_LIMITS.published_gap)
 
 
 def _shares(constraints: Constraints, name: str) -> Array:

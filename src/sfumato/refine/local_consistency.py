@@ -49,7 +49,8 @@ from sfumato.refine.row_problem import layout as row_layout
 from sfumato.refine.row_problem import make_possible, meet_published
 from sfumato.solve.effort import ADDED_UP, deadline, effort, must_stop, spend
 from sfumato.types import Array, Integers, Mask, Names, SearchProgress
-from sfumato.workload.constraints import CLOSE, Constraints, agreed_total
+from sfumato.workload.constraints import Constraints, agreed_total
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "ConstrainedTables",
@@ -740,7 +741,7 @@ class ConstrainedTables:
         codes, weights = self._rows()
         if self.constraints.published:
             met = meet_published(self.constraints, codes, weights)
-            if met.off > CLOSE:
+            if met.off > WORKLOAD_LIMITS.published_gap:
                 raise WorkloadError(
                     f"the published tables could not be met: counts are off by {met.off:.2g} of "
                     "all records; leave one of them out"

@@ -33,9 +33,9 @@ from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
 from sfumato.strategy.base import Strategy
 from sfumato.types import Array, Names
-from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "Fit",
@@ -57,7 +57,7 @@ def reconstruct(forecast: Forecast, measured: Measured) -> Sequence[Array]:
     at, not before: what is paid for can still be asked in part.
     """
     values = [m.values for m in measured.measurements]
-    if sum(term.rows for term in forecast.workload.terms) <= DENSE_LIMIT:
+    if sum(term.rows for term in forecast.workload.terms) <= WORKLOAD_LIMITS.array_entries:
         return forecast.strategy.answers(values)
     return _OnDemand(forecast.strategy, values)
 

@@ -34,7 +34,8 @@ from sfumato.refine.reconstruct import Fit, FitPart
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.constraints import Constraints, Published
-from sfumato.workload.queries import DENSE_LIMIT, QuerySet
+from sfumato.workload.queries import QuerySet
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "Diagonal",
@@ -228,10 +229,11 @@ def layout(domain: Domain, sets: Iterable[Names]) -> TableLayout:
 
 def _check_size(domain: Domain, sets: Sequence[Names]) -> None:
     cells = sum(prod(domain[n].size for n in names) for names in sets)
-    if cells > DENSE_LIMIT:
+    if cells > WORKLOAD_LIMITS.array_entries:
         raise TooLarge(
             f"the {len(sets):,} tables that these queries read have {cells:,} cells together, the "
-            f"limit is {DENSE_LIMIT:,}; ask about fewer attributes at once or coarser cells"
+            f"limit is {WORKLOAD_LIMITS.array_entries:,}; ask about fewer attributes at once or "
+            "coarser cells"
         )
     subsets = sum(2 ** len(names) for names in sets)
     if subsets > LIMITS.subsets_listed:

@@ -30,10 +30,10 @@ from sfumato.solve.effort import ADDED_UP, spend
 from sfumato.solve.raking import rake
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.clauses import read_clauses
-from sfumato.workload.constraints import CLOSE, Constraints, Linked
+from sfumato.workload.constraints import Constraints, Linked
 from sfumato.workload.predicates import Classes, Condition
-from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.terms import Predicates
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "Codes",
@@ -275,10 +275,10 @@ def layout(sizes: dict[str, int], sets: tuple[Names, ...]) -> RowLayout:
     """The layout of sets of attributes; refused when their tables do not fit in memory."""
     number = {name: a for a, name in enumerate(sizes)}
     cells = [prod(sizes[n] for n in names) for names in sets]
-    if sum(cells) > DENSE_LIMIT:
+    if sum(cells) > WORKLOAD_LIMITS.array_entries:
         raise TooLarge(
             f"the tables of {len(sets):,} sets of attributes hold {sum(cells):,} cells together, "
-            f"the limit is {DENSE_LIMIT:,}; ask about fewer or coarser attributes"
+            f"the limit is {WORKLOAD_LIMITS.array_entries:,}; ask about fewer or coarser attributes"
         )
     starts, member, stride = [0], [], []
     held: list[list[tuple[int, int]]] = [[] for _ in sizes]
@@ -595,11 +595,11 @@ class RakedRows:
 def meet_published(constraints: Constraints, codes: Integers, weights: Array) -> RakedRows:
     """The rows with weights that have the published margins, rows added where that needs some.
 
-    Exact to ``CLOSE`` of the total where rows that meet them are known (``feasibility.witness``);
-    tables that no data set has are refused there.
+    Exact to ``published_gap`` of the total where rows that meet them are known
+    (``feasibility.witness``); tables that no data set has are refused there.
     """
     met = _raked(constraints, codes, weights)
-    if met.off > CLOSE:
+    if met.off > WORKLOAD_LIMITS.published_gap:
         try:
             feasible = witness(constraints)
         except TooLarge:

@@ -18,9 +18,9 @@ from sfumato.release.labels import Labels, columns_of, texts_of
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array
-from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,7 +222,7 @@ def long_frame(estimates: Estimates, level: float) -> pd.DataFrame:
 
 def check_rows(rows: int) -> None:
     """Refuse a frame that does not fit in memory, before it is built."""
-    if rows > DENSE_LIMIT:
+    if rows > WORKLOAD_LIMITS.array_entries:
         raise TooLarge(
             f"the answers asked for have {rows:,} rows, nobody can list them; ask for some with "
             "ranges(attribute, [(low, high), ...]), or for running totals with answers()"

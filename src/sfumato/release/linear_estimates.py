@@ -60,9 +60,10 @@ from sfumato.strategy.ordered import Ordered
 from sfumato.text import shown
 from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.queries import DENSE_LIMIT, Identity, Intervals, Prefix, Ranges, Total
+from sfumato.workload.queries import Identity, Intervals, Prefix, Ranges, Total
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute
@@ -255,7 +256,7 @@ class LinearEstimates:
                 f"{shown(missing[0])}"
             )
         chosen = domain.in_order(names)
-        if domain.cells(chosen) > DENSE_LIMIT:
+        if domain.cells(chosen) > WORKLOAD_LIMITS.array_entries:
             raise TooLarge(
                 f"a table of {domain.cells(chosen):,} cells is too large to be made; ask for fewer "
                 "attributes, or draw records with synthetic()"
@@ -381,7 +382,7 @@ def _picked(estimates: LinearEstimates, target: Product) -> Iterator[Source]:
     forecast = estimates.forecast
     for t, term in enumerate(forecast.workload.terms):
         product = term.as_product()
-        if product is None or term.rows > DENSE_LIMIT:
+        if product is None or term.rows > WORKLOAD_LIMITS.array_entries:
             continue
         if term.attributes != target.attributes:
             continue

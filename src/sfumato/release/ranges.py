@@ -19,9 +19,10 @@ from sfumato.errors import WorkloadError
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import columns_of
 from sfumato.text import listing, shown
-from sfumato.workload.queries import DENSE_LIMIT, Identity, Intervals, Prefix, check_entries
+from sfumato.workload.queries import Identity, Intervals, Prefix, check_entries
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +74,7 @@ def check_listed(workload: Workload) -> None:
 def shorter(term: Term) -> Term:
     """Running totals for ranges that are too many to be listed; other groups as they are."""
     product = term.as_product()
-    if product is None or term.rows <= DENSE_LIMIT:
+    if product is None or term.rows <= WORKLOAD_LIMITS.array_entries:
         return term
     factors = tuple((n, Prefix(q.size) if q.holds_prefixes else q) for n, q in product.factors)
     return replace(product, name=f"running totals of {term.name}", factors=factors)

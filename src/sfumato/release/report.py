@@ -29,8 +29,8 @@ from sfumato.release.labels import axes_of, label_text
 from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.provenance import constraints_in_words, cost_in_words, provenance_json
 from sfumato.release.release_limits import LIMITS
-from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.workload import Ratio
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -470,12 +470,19 @@ def _reading(release: Release, level: float) -> str:
     )
 
 
+_NO_INTERVAL = (
+    " The others have <b>no interval</b>: they are as good as the estimate, and how good that is "
+    "depends on the people in the table."
+)
+
+
 def _estimates_reading(release: Release, level: float) -> str:
     work = release.workload
-    have = "Answers that the measurements tell have an interval"
+    have, others = "Answers that the measurements tell have an interval", _NO_INTERVAL
     if work.queries <= LIMITS.intervals_counted:
         count = sum(release.estimates.interval_count(t) for t in range(len(work.terms)))
         have = f"{count:,} of {work.queries:,} answers have an interval"
+        others = _NO_INTERVAL if count < work.queries else ""
     return (
         "<h2>How to read the numbers</h2>"
         "<p>All answers come from one estimate of the table, which was measured, with noise, where "
@@ -483,8 +490,7 @@ def _estimates_reading(release: Release, level: float) -> str:
         f"unbiased. <b>{have}</b>, from <i>low</i> to <i>high</i>: what was measured "
         "tells them, and the interval holds the true "
         f"number with probability {level:.4g} or more, though what is measured was chosen on the "
-        "way. The others have <b>no interval</b>: they are as good as the estimate, and how good "
-        "that is depends on the people in the table.</p>"
+        f"way.{others}</p>"
     )
 
 
@@ -546,7 +552,7 @@ def _section(
     elif forecast is None and has_table and not isinstance(group, Ratio):
         about += f", {release.estimates.interval_count(group):,} with an interval"
     picture = "" if chart is None else f'<div class="chart" data-chart="{chart}"></div>'
-    if rows > DENSE_LIMIT:
+    if rows > WORKLOAD_LIMITS.array_entries:
         table = (
             '<p class="note">Too many answers to be listed. Running totals, whose differences they '
             "are, are in answers.parquet; single ones with their errors: "

@@ -39,14 +39,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 from math import ceil, log, log2, prod, sqrt
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.measurement import Measurement, Step, Transcript
-from sfumato.planning.adaptive_costs import Moves, Spending, answer_moves, joint_moves, moves_of
-from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
+from sfumato.planning.adaptive_costs import (
+    FINEST_GRID_BITS,
+    Moves,
+    Spending,
+    answer_moves,
+    joint_moves,
+    moves_of,
+)
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource
 from sfumato.refine.learn import Boosted, Hedge, Learner, begun_total, learn_query, learn_sample
@@ -367,12 +373,17 @@ def _grid_bits(workload: Workload, bits: int) -> int:
     """How fine the grid of the noise may be for answers in steps of ``2^-bits`` to fit a word."""
     maximum = max(1.0, *(t.greatest for t in workload.terms))
     room = WORD_BITS - RECORD_BITS - bits - max(0, ceil(log2(maximum)))
-    return max(0, min(room, PLANNING_LIMITS.adaptive_grid_bits))
+    return max(0, min(room, FINEST_GRID_BITS))
+
+
+ESTIMATE_MAXIMUM: Final = 2.0**60
+"""The privacy claim relies on it: steps at which estimates are clamped, so that 64 bits hold a
+score."""
 
 
 def _in_steps(answers: Array, bits: int) -> Integers:
     """Estimated answers as whole steps of ``2^-bits``, clamped to what 64 bits hold."""
-    near = np.clip(np.ldexp(answers, bits), -LIMITS.estimate_maximum, LIMITS.estimate_maximum)
+    near = np.clip(np.ldexp(answers, bits), -ESTIMATE_MAXIMUM, ESTIMATE_MAXIMUM)
     return np.asarray(np.rint(near).astype(np.int64))
 
 

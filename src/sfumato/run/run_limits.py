@@ -63,8 +63,6 @@ class RunLimits:
     # rounds, for MWEM and boosting
     total_share: Fraction = Fraction(1, 20)
     """Of the budget, for the number of records where it is not public."""
-    estimate_maximum: float = 2.0**60
-    """Part of a proof: steps at which estimates are clamped, so that 64 bits hold a score."""
     draw_share: Fraction = Fraction(1, 2)
     """Of the budget of boosting, for drawing queries; the rest measures them."""
     rate_halvings: int = 24

@@ -35,6 +35,7 @@ from sfumato.session.histogram import Estimate, Start
 from sfumato.session.session_answers import Answer, How, bare_name, paid_answer, paid_bytes
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, SessionParameters
+from sfumato.vault.noise import SCALE_MAXIMUM
 from sfumato.vault.questions import SCORE_BITS, ExactQuestions, answer_shift, moved_by_one
 from sfumato.workload.question import Question
 
@@ -153,7 +154,7 @@ class SessionState:
     def _prepared(self, question: Question) -> None:
         """See to all that could fail for this question, before it is tested."""
         moved = self.moved(question)
-        if _scale(self.plan.noise, moved) > LIMITS.noise_scale_maximum:
+        if _scale(self.plan.noise, moved) > SCALE_MAXIMUM:
             raise TooLarge(
                 f"one person can change the answer to {question.name!r} by {moved:,} steps, too "
                 "many for the noise that the budget needs; ask in coarser units"

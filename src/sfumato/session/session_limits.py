@@ -63,8 +63,6 @@ class SessionLimits:
     """Made-up records of a session to try questions out."""
     questions_at_once: int = 64
     """Questions that are tested together."""
-    noise_scale_maximum: int = 2**40
-    """Steps of noise that can be drawn."""
 
     # histogram, where mass may lie
     listed_cells: int = 10**7

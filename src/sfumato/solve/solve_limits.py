@@ -111,10 +111,6 @@ class SolveLimits:
     lattice_pairs: int = 2**24
     """Pairs of a term and a subset of its attributes."""
 
-    # chain
-    chain_poles: int = 128
-    """Part of a proof: poles of a measured root, which the bound of its rounding counts."""
-
     # tridiagonal
     root_accuracy: float = 1e-5
     """Relative accuracy of the rational root that is measured."""

@@ -50,10 +50,11 @@ from sfumato.strategy.factorization import Factorization, factorization, factorw
 from sfumato.strategy.pieces import FactorMinimax, minimax_pieces
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers, SearchProgress
-from sfumato.workload.queries import DENSE_LIMIT, Prefix, QuerySet, Ranges, Total, check_entries
+from sfumato.workload.queries import Prefix, QuerySet, Ranges, Total, check_entries
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "Ordered",
@@ -76,6 +77,8 @@ __all__ = [
 GRID_BITS = 30
 RECORDS = 2**44  # a table has fewer records
 HIGH_BITS = 40  # a value is split at 2^40 steps: either part is a float and an int64
+# The bound of rounding, and so the sensitivity, relies on these.
+MAXIMUM_POLES = 128  # of a measured root
 EXTREME = 2.0**100  # floats between its inverse and it leave room for every product
 
 
@@ -105,10 +108,8 @@ class Rooted(Term):
         if not (np.diff(self.root.shifts) > 0).all():
             # Equal poles would have a double one in r^2, which ``Root.squared`` does not count.
             raise PlanError("the poles of a measured root must increase; round the weights")
-        if len(self.root.shifts) > SOLVE_LIMITS.chain_poles:
-            raise PlanError(
-                f"at most {SOLVE_LIMITS.chain_poles} poles, got {len(self.root.shifts)}"
-            )
+        if len(self.root.shifts) > MAXIMUM_POLES:
+            raise PlanError(f"at most {MAXIMUM_POLES} poles, got {len(self.root.shifts)}")
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -583,10 +584,11 @@ class Ordered(GaussianStrategy):
 
     def _check_listed(self, term: int) -> None:
         target = self.workload.terms[term]
-        if target.rows > DENSE_LIMIT:
+        if target.rows > WORKLOAD_LIMITS.array_entries:
             raise TooLarge(
-                f"group {target.name!r} has {target.rows:,} answers, at most {DENSE_LIMIT:,} are "
-                f"listed; ask for some of them with release.ranges({self.rooted.along!r}, ...)"
+                f"group {target.name!r} has {target.rows:,} answers, at most "
+                f"{WORKLOAD_LIMITS.array_entries:,} are listed; ask for some of them with "
+                f"release.ranges({self.rooted.along!r}, ...)"
             )
 
 

@@ -54,8 +54,8 @@ from sfumato.study.widths import (
     student,
 )
 from sfumato.types import Array, Neighbours
-from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "AfterProjection",
@@ -504,7 +504,7 @@ def _tried(forecast: Forecast, n: int, steps: float) -> tuple[float | None, int,
     A ratio, because both vary together and the mean below is known.
     """
     work = forecast.workload
-    if has_wide(work) or any(t.rows > DENSE_LIMIT for t in work.terms):
+    if has_wide(work) or any(t.rows > WORKLOAD_LIMITS.array_entries for t in work.terms):
         return None, 0, "too large for a histogram to be fitted, so not tried out"
     fit = objective_fit(work, [np.zeros(t.rows) for t in work.terms])
     grid = Grid.of(fit)

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ __all__ = [
     "LAPLACE",
     "LOW_BITS",
     "ROUNDOFF",
+    "SCALE_MAXIMUM",
     "InversionTable",
     "Law",
     "block_noise",
@@ -55,6 +56,12 @@ __all__ = [
     "geometric",
     "rounded_gaussian",
 ]
+
+# The proof of exact draws relies on these: grid steps of the scale of noise. The minimum is for the
+# error bounds of the tables; below the maximum a draw beyond 64 bits has a probability below
+# exp(-2^22).
+SCALE_MINIMUM: Final = Fraction(1, 1 << 10)
+SCALE_MAXIMUM: Final = Fraction(1 << 40)
 
 
 # The laws of noise as inversions
@@ -429,7 +436,7 @@ def _check(scale: Fraction, size: int) -> None:
         raise PlanError(
             f"noise scale {scale!r} is a {type(scale).__name__}; give an exact fractions.Fraction"
         )
-    if not LIMITS.noise_scale_minimum <= scale <= LIMITS.noise_scale_maximum:
+    if not SCALE_MINIMUM <= scale <= SCALE_MAXIMUM:
         raise PlanError(
             f"noise scale {scale} grid steps is outside 2^-10 to 2^40; choose another grid"
         )

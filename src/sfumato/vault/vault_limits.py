@@ -8,7 +8,6 @@ into parts change the time and the memory it takes, the others refuse before any
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final
 
 __all__ = [
@@ -67,11 +66,6 @@ class VaultLimits:
     """Steps that one person moves an answer by, from which on they are fine enough for noise."""
 
     # noise, measure, sparse, stream_noise
-    noise_scale_minimum: Fraction = Fraction(1, 1 << 10)
-    """Part of a proof: grid steps of the scale of noise at least, for the tables' error bounds."""
-    noise_scale_maximum: Fraction = Fraction(1 << 40)
-    """Part of a proof: grid steps of the scale of noise at most; a draw beyond 64 bits then has a
-    probability below exp(-2^22)."""
     draws_at_once: int = 1 << 14
     """Draws that are filtered at once: their arrays stay in the processor's cache."""
     values_at_once: int = 2**20

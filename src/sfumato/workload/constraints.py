@@ -26,7 +26,6 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import prod
-from typing import Final
 
 import numpy as np
 
@@ -36,21 +35,18 @@ from sfumato.text import listing, shown
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.build import as_condition
 from sfumato.workload.predicates import Classes, Condition, check_conditions, truth_table
-from sfumato.workload.queries import DENSE_LIMIT, Identity
+from sfumato.workload.queries import Identity
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
-    "CLOSE",
     "Constraints",
     "Linked",
     "Published",
     "agreed_total",
 ]
 
-
-CLOSE: Final = LIMITS.published_gap
 
 PublishedCounts = tuple[Workload | str | Sequence[str], object]
 
@@ -184,10 +180,10 @@ class Constraints:
         """
         cells = [np.arange(self.domain[n].size) for n in names] if kept is None else list(kept)
         shape = tuple(len(c) for c in cells)
-        if prod(shape) > DENSE_LIMIT:
+        if prod(shape) > LIMITS.array_entries:
             raise TooLarge(
-                f"{' x '.join(names)} has {prod(shape):,} cells, the limit is {DENSE_LIMIT:,}; ask "
-                "about fewer attributes at once or use wider bins"
+                f"{' x '.join(names)} has {prod(shape):,} cells, the limit is "
+                f"{LIMITS.array_entries:,}; ask about fewer attributes at once or use wider bins"
             )
         out = np.ones(shape, dtype=np.bool_)
         for part in self.linked:
@@ -322,7 +318,7 @@ class Constraints:
             tables = maximal
 
     def _check_mass(self, table: Published) -> None:
-        is_off = ~self.possible(table.names) & (table.values > CLOSE * table.total)
+        is_off = ~self.possible(table.names) & (table.values > LIMITS.published_gap * table.total)
         if is_off.any():
             at = np.argwhere(is_off)[0]
             cell = ", ".join(
@@ -340,7 +336,7 @@ def agreed_total(total: float | None, constraints: Constraints | None) -> float 
     published = None if constraints is None else constraints.total
     if published is None or total is None:
         return total if published is None else published
-    if abs(total - published) > CLOSE * max(total, published):
+    if abs(total - published) > LIMITS.published_gap * max(total, published):
         raise WorkloadError(
             f"the number of records is given as {total:,.10g}, but the published tables add up to "
             f"{published:,.10g}; leave n out, or correct one of them"
@@ -420,7 +416,9 @@ def _counts(values: object, names: Names, shape: tuple[int, ...]) -> Array:
 
 def _check_totals(tables: Sequence[Published]) -> None:
     for table in tables[1:]:
-        if abs(table.total - tables[0].total) > CLOSE * max(table.total, tables[0].total):
+        if abs(table.total - tables[0].total) > LIMITS.published_gap * max(
+            table.total, tables[0].total
+        ):
             raise WorkloadError(
                 f"published {_title(tables[0])} adds up to {tables[0].total:,.10g} records, "
                 f"{_title(table)} to {table.total:,.10g}; tables of the same data have one total: "
@@ -433,7 +431,7 @@ def _check_shared(tables: Sequence[Published]) -> None:
         for other in tables[:i]:
             shared = [n for n in one.names if n in other.names]
             off = float(np.abs(one.margin(shared) - other.margin(shared)).max(initial=0.0))
-            if off > CLOSE * one.total:
+            if off > LIMITS.published_gap * one.total:
                 raise WorkloadError(
                     f"published {_title(other)} and {_title(one)} disagree on "
                     f"{' x '.join(shared)}, by up to {off:,.6g} records; correct one of them "

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, log2
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,6 @@ __all__ = [
 ]
 
 
-DENSE_LIMIT: Final = LIMITS.array_entries
 EXACT = 2.0**52  # integers below it are floats, and so is the sum of two
 # Gram entries in floats err by less than this part of the greatest: sums of 2^14 products would do
 # so by 2^-38 at the worst, and transforms by FFT err by less than 2^-40.
@@ -69,10 +68,10 @@ LabelKind = Literal["cells", "ends", "ranges", "groups", "total", "rows"]
 
 def check_entries(count: int, what: str) -> None:
     """Refuse, before anything is allocated, an array of ``count`` numbers that is too large."""
-    if count > DENSE_LIMIT:
+    if count > LIMITS.array_entries:
         raise TooLarge(
             f"{what} would hold {count:,} numbers ({count / 2**27:,.1f} GiB), the limit is "
-            f"{DENSE_LIMIT:,}; ask about fewer or coarser cells, or fewer queries at once"
+            f"{LIMITS.array_entries:,}; ask about fewer or coarser cells, or fewer queries at once"
         )
 
 

@@ -22,7 +22,7 @@ class WorkloadLimits:
 
     # all rooms
     array_entries: int = 2**27
-    """Numbers that may be held in one array, a gigabyte of floats (`queries.DENSE_LIMIT`)."""
+    """Numbers that may be held in one array, a gigabyte of floats."""
 
     # queries
     gram_cells: int = 2048

@@ -107,6 +107,16 @@ def test_rows_that_are_all_impossible_are_replaced():
     assert found.table(("age",)).tolist() == pytest.approx([0, 4, 6, 0, 0, 0])
 
 
+def test_a_report_speaks_of_no_others_where_every_answer_has_an_interval():
+    domain = sf.Domain({"age": 4, "sex": 2})
+    people = pd.DataFrame({"age": np.arange(500) % 4, "sex": np.arange(500) % 2})
+    result = sf.plan_adaptive(sf.marginals(domain, 1), BUDGET, rounds=2).release(people)
+    assert result.answers(level=0.9)["low"].notna().all()
+    page = result.report(0.9)
+    assert "6 of 6 answers have an interval" in page
+    assert "The others have" not in page
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_frames_and_reports_say_which_answers_have_an_interval(method, tmp_path):
     """A table of 2,400 cells is never measured, nor are more than 80 of 670 queries."""
@@ -121,7 +131,9 @@ def test_frames_and_reports_say_which_answers_have_an_interval(method, tmp_path)
     has = answers["low"].notna()
     assert (has == answers["high"].notna()).all()
     assert 0 < has.sum() < len(answers)
-    assert f"{has.sum():,} of {len(answers):,} answers have an interval" in result.report(0.9)
+    page = result.report(0.9)
+    assert f"{has.sum():,} of {len(answers):,} answers have an interval" in page
+    assert "The others have <b>no interval</b>" in page
     files = result.save(tmp_path / "out", level=0.9)
     stored = pd.read_parquet(files["answers"])
     assert stored["low"].notna().tolist() == has.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from sfumato.domain.attributes import Integer
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, TableError, TooLarge
 from sfumato.ledger.ledger import Ledger
+from sfumato.workload.workload_limits import LIMITS
 from tests.shared.ledger_home import made
 
 DOMAIN = sf.Domain({"age": 10, "sex": 2})
@@ -149,7 +151,8 @@ def test_ranges_along_two_attributes_are_told_as_running_totals(
         sf.Budget(mu=1),
         mechanism="factorization",
     )
-    monkeypatch.setattr("sfumato.release.ranges.DENSE_LIMIT", 1000)
+    few = replace(LIMITS, array_entries=1000)
+    monkeypatch.setattr("sfumato.release.ranges.WORKLOAD_LIMITS", few)
     people = pd.DataFrame({"x": np.arange(60) % 12, "y": np.arange(60) % 9})
     told = found.release(people).answers()
     assert len(told) == 12 * 9
