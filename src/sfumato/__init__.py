@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from sfumato.run.adaptive import AdaptivePlan as AdaptivePlan
     from sfumato.run.adaptive import plan_adaptive as plan_adaptive
     from sfumato.run.advice import recommend as recommend
+    from sfumato.run.choose import Selection as Selection
+    from sfumato.run.choose import SelectionPlan as SelectionPlan
+    from sfumato.run.choose import plan_selection as plan_selection
     from sfumato.run.correct import Correction as Correction
     from sfumato.run.correct import correct as correct
     from sfumato.run.linear import Plan as Plan
@@ -77,6 +80,7 @@ if TYPE_CHECKING:
     from sfumato.workload.build import marginals as marginals
     from sfumato.workload.build import means as means
     from sfumato.workload.build import predicates as predicates
+    from sfumato.workload.build import predictions as predictions
     from sfumato.workload.build import prefixes as prefixes
     from sfumato.workload.build import product as product
     from sfumato.workload.build import ranges as ranges
@@ -109,6 +113,8 @@ _HOMES = {
     "Plan": "sfumato.run.linear",
     "PrivacyUnit": "sfumato.domain.privacy_unit",
     "Release": "sfumato.release.release",
+    "Selection": "sfumato.run.choose",
+    "SelectionPlan": "sfumato.run.choose",
     "Session": "sfumato.session.session",
     "SessionPlan": "sfumato.session.session",
     "SqlSource": "sfumato.vault.sources",
@@ -123,6 +129,7 @@ _HOMES = {
     "marginals": "sfumato.workload.build",
     "means": "sfumato.workload.build",
     "predicates": "sfumato.workload.build",
+    "predictions": "sfumato.workload.build",
     "prefixes": "sfumato.workload.build",
     "product": "sfumato.workload.build",
     "ranges": "sfumato.workload.build",
@@ -135,6 +142,7 @@ _HOMES = {
     "open_session": "sfumato.session.session",
     "plan": "sfumato.run.linear",
     "plan_adaptive": "sfumato.run.adaptive",
+    "plan_selection": "sfumato.run.choose",
     "plan_session": "sfumato.session.session",
     "plan_stream": "sfumato.run.stream",
     "project": "sfumato.refine.project",

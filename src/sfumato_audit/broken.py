@@ -22,11 +22,13 @@ from sfumato.domain.domain import Domain
 from sfumato.planning.adaptive_costs import FINEST_GRID_BITS, Moves, Spending
 from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.selection_plans import SelectionMechanism
 from sfumato.planning.sparse_plans import sparse_of_epsilon
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource
+from sfumato.run.choose import plan_selection
 from sfumato.session.session_plan import UNIT as PERSON
 from sfumato.strategy.base import Block, Strategy
 from sfumato.types import Array, Noise
@@ -39,7 +41,7 @@ from sfumato.workload.build import marginals
 from sfumato_audit.bounds import Claim
 from sfumato_audit.events import Score
 from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs
-from sfumato_audit.subjects.chosen import mwem_subject
+from sfumato_audit.subjects.chosen import mwem_subject, selection_subject
 from sfumato_audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
 from sfumato_audit.subjects.local import Code, one_bit_subject
 from sfumato_audit.subjects.measured import K_QUERIES, Measuring, k_norm_subject
@@ -97,6 +99,7 @@ def broken_subjects() -> tuple[
         *_wrong_sources(),
         *_wrong_values(),
         *_wrong_rounds(),
+        *_wrong_selections(),
         *_wrong_sessions(),
         one_bit_subject("local factorization at twice its epsilon", 2, is_broken=True),
         filter_subject(
@@ -332,6 +335,20 @@ def _twice(exact: Array, source: WordSource) -> Array:
     scores = Sensitive(exact[0].astype(np.int64))
     chosen = [exponential_mechanism(scores, Fraction(1), source)[0] for _ in exact]
     return np.array(chosen, dtype=np.float64)[:, None]
+
+
+def _wrong_selections() -> tuple[Subject[Table], ...]:
+    """Half the noise: two cells that a replaced record moves apart by 2, accounted for 1."""
+    cells = marginals(Domain({"one": 2}), 1)
+    names: tuple[SelectionMechanism, ...] = ("exponential", "permute-and-flip")
+    out = []
+    for name in names:
+        plan = plan_selection(cells, Budget(epsilon=1), "replace-one", mechanism=name)
+        rate = plan.forecast.rate
+        assert rate is not None  # noqa: S101
+        wrong = replace(plan, forecast=replace(plan.forecast, rate=2 * rate))
+        out.append(selection_subject(f"selection by {name}: half the noise", wrong, is_broken=True))
+    return tuple(out)
 
 
 def _wrong_units() -> tuple[Subject[People], ...]:

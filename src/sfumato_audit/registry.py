@@ -2,9 +2,9 @@
 """What is audited, what would have to be, and whether anything is left out.
 
 ``required`` is read off the code: every mechanism and method by name, every kind of cost, and every
-function of the vault, of the local model, of watches, of corrections and of adaptive rounds whose
-docstring promises privacy. A new one without a subject that ``covers`` it fails a test, and
-`sfumato audit`.
+function of the vault, of the local model, of watches, of selections, of corrections and of adaptive
+rounds whose docstring promises privacy. A new one without a subject that ``covers`` it fails a
+test, and `sfumato audit`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ ROOM = "sfumato.vault"
 OUTSIDE = (  # modules that promise privacy outside of the vault
     "sfumato.study.local_factorization",
     "sfumato.study.local_model",
+    "sfumato.run.choose",
     "sfumato.run.correct",
     "sfumato.run.rounds",
     "sfumato.run.watch",
@@ -137,6 +138,7 @@ def required() -> frozenset[str]:
     """Names of everything that promises privacy."""
     from sfumato.planning.mechanisms import MECHANISMS
     from sfumato.planning.planner import BIASED
+    from sfumato.planning.selection_plans import SelectionMechanism
     from sfumato.planning.stream_plans import STRATEGIES
     from sfumato.privacy.cost import Part
     from sfumato.privacy.selection import ChoiceNoise
@@ -146,6 +148,7 @@ def required() -> frozenset[str]:
     names += [f"method:{name}" for name in get_args(Method)]
     names += [f"stream:{name}" for name in STRATEGIES]
     names += [f"choice:{name}" for name in get_args(ChoiceNoise)]
+    names += [f"selection:{name}" for name in get_args(SelectionMechanism)]
     names += [f"cost:{part.__name__}" for part in get_args(Part)]
     names.append("unit:rows")  # people with several rows, of which some are kept
     return frozenset(names) | frozenset(_promising())

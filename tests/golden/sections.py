@@ -97,6 +97,7 @@ def of_requests() -> dict[str, object]:
         "watch": _watch,
         "watch as it comes": _watching,
         "correction": _correction,
+        "selection": _selection,
         "stream": _stream,
         "session": _session,
         "planned release": _plan_in_ledger,
@@ -181,6 +182,26 @@ def _correction() -> object:
         "answers": done.answers().to_dict("list"),
         "entries": _entries(ledger),
     }
+
+
+def _selection() -> object:
+    work = sf.marginals(CUBE, [("a",), ("b",)])
+    plans = {
+        "pure": sf.plan_selection(work, sf.Budget(epsilon=1)),
+        "counts": sf.plan_selection(work, APPROXIMATE, top=2, counts=True),
+        "rho": sf.plan_selection(work, sf.Budget(rho="1/8"), which="smallest"),
+    }
+    out = {}
+    for name, plan in plans.items():
+        ledger = _ledger(name)
+        chosen = [plan.release(_cells(), ledger, name=name) for _ in range(2)]
+        out[name] = {
+            "request": plan.request(),
+            "text": [repr(plan), *map(repr, chosen)],
+            "chosen": chosen[0].as_json(),
+            "entries": _entries(ledger),
+        }
+    return out
 
 
 def _stream() -> object:

@@ -19,16 +19,16 @@ ROOT = Path(__file__).parents[2]
 NOUNS = {
     *("AdaptivePlan", "Boolean", "Budget", "Category", "Client", "Constraints", "Correction"),
     *("Cost", "CsvSource", "DateTime", "Domain", "Integer", "Ledger", "Level", "Numeric", "Plan"),
-    *("PrivacyUnit", "Release", "Session", "SessionPlan", "SqlSource", "Stream", "StreamPlan"),
-    *("Watch", "Workload"),
+    *("PrivacyUnit", "Release", "Selection", "SelectionPlan", "Session", "SessionPlan"),
+    *("SqlSource", "Stream", "StreamPlan", "Watch", "Workload"),
 }
 BUILDERS = {
-    *("attribute", "conjunctions", "explicit", "marginals", "means", "predicates", "prefixes"),
-    *("product", "ranges", "sql", "sums", "windows"),
+    *("attribute", "conjunctions", "explicit", "marginals", "means", "predicates", "predictions"),
+    *("prefixes", "product", "ranges", "sql", "sums", "windows"),
 }
 VERBS = {
-    *("correct", "example", "open_session", "plan", "plan_adaptive", "plan_session", "plan_stream"),
-    *("project", "recommend", "watch"),
+    *("correct", "example", "open_session", "plan", "plan_adaptive", "plan_selection"),
+    *("plan_session", "plan_stream", "project", "recommend", "watch"),
 }
 ERRORS = {
     *("BudgetError", "BudgetExhausted", "LedgerError", "LedgerFrozen", "PlanError", "SchemaError"),

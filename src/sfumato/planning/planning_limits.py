@@ -114,6 +114,20 @@ class PlanningLimits:
     sparse_grid_bits: int = 8
     """Scores are compared in steps of 2^-8."""
 
+    # selection_plans: the top few of many candidates
+    selection_candidates: int = 2**22
+    """Candidates that are chosen from at once: 32 MiB of scores, and as many words of noise."""
+    selection_top: int = 1000
+    """Candidates that are chosen at once: the ledger lists the cost of each choice."""
+    selection_entries: int = 2**20
+    """Coefficients of all candidates over all cells that are written out to find their spread."""
+    selection_pairs: int = 2**26
+    """Differences of two columns, times queries, that are looked at for a replaced record."""
+    selection_splits: int = 32
+    """Parts of a budget, of which 1 to 31 are tried for the counts of the chosen ones."""
+    selection_pieces: int = 2**12
+    """Of the law of noise on every score: a piece is 1/50 of a scale, and errs to the safe side."""
+
     # stream_plans: filters of streams
     stream_tolerance: float = 1e-4
     """Relative, of the scales of a filter."""

@@ -11,7 +11,8 @@ epsilon). Costs are stated before noise is drawn and are functions of public num
 
 Papers: Dong, Roth, Su 2019, "Gaussian differential privacy" (composition: Corollary 3.3); Bun,
 Steinke 2016, "Concentrated differential privacy"; Dwork, Roth 2014, "The algorithmic foundations
-of differential privacy" (Theorem 3.16).
+of differential privacy" (Theorem 3.16); Cesar, Rogers 2021, "Bounding, concentrating, and
+truncating: unifying privacy loss composition for data analytics".
 
 `epsilon_up` bounds the privacy loss of pure mechanisms and Gaussian noise together. The delta of a
 composition is an average of the delta of one part, shifted by the loss of the others. With all
@@ -78,10 +79,32 @@ class PurePart:
 
     ``steps = 1`` says nothing more than epsilon-DP. Discrete Laplace noise on integers that move
     by at most ``steps`` in L1 may say so: any two neighbours are joined by that many unit steps.
+    ``has_range`` says that all losses lie in one interval of length epsilon, as those of the
+    exponential mechanism do: it counts for less in rho and in mu.
     """
 
     epsilon: Fraction
     steps: int = 1
+    has_range: bool = False
+
+    @property
+    def rho(self) -> Fraction:
+        """Its rho: epsilon^2/2, and a quarter of that with a bounded range.
+
+        Bun, Steinke 2016, Proposition 1.4; Cesar, Rogers 2021: docs/proofs/selection.md,
+        Theorem 3.
+        """
+        return self.epsilon**2 / (8 if self.has_range else 2)
+
+    @property
+    def mu(self) -> Fraction:
+        """The mu of the Gaussian that dominates it, rounded up.
+
+        docs/proofs/accounting.md, Theorem 2; with a bounded range docs/proofs/selection.md,
+        Theorem 3.
+        """
+        loss = self.epsilon / 2 if self.has_range else self.epsilon
+        return Fraction(gaussian_module.mu_of_pure_up(loss))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", _amount_up(self.epsilon, "epsilon"))
@@ -90,6 +113,8 @@ class PurePart:
                 f"steps must be an integer of at least 1, got {self.steps!r}; "
                 "give the L1 sensitivity in grid units, or leave it out"
             )
+        if not isinstance(self.has_range, bool) or (self.has_range and self.steps != 1):
+            raise BudgetError("has_range is True or False, and a part that has it has one step")
 
 
 Part: TypeAlias = GaussianPart | PurePart
@@ -143,6 +168,24 @@ class Cost:
         """
         return cls((PurePart(_fraction(epsilon, "epsilon"), steps),))
 
+    @classmethod
+    def choice(cls, bounded_range: Fraction | int) -> Cost:
+        """Return the cost of a choice by the exponential mechanism: all losses within a range.
+
+        Args:
+            bounded_range: The length of the interval that holds all losses, exact or rounded up;
+                the choice is epsilon-DP for this epsilon.
+
+        Returns:
+            The cost of that part alone.
+
+        >>> from fractions import Fraction
+        >>> import sfumato as sf
+        >>> sf.Cost.choice(Fraction(1, 2)).as_json()
+        [{'kind': 'pure', 'epsilon': '1/2', 'steps': 1, 'range': True}]
+        """
+        return cls((PurePart(_fraction(bounded_range, "bounded_range"), 1, True),))
+
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.parts + other.parts)
 
@@ -186,12 +229,7 @@ class Cost:
         >>> sf.Cost.pure(Fraction(1, 3), steps=4).as_json()
         [{'kind': 'pure', 'epsilon': '1/3', 'steps': 4}]
         """
-        return [
-            {"kind": "gaussian", "mu_squared": str(part.mu_squared)}
-            if isinstance(part, GaussianPart)
-            else {"kind": "pure", "epsilon": str(part.epsilon), "steps": part.steps}
-            for part in self.parts
-        ]
+        return [_part_json(part) for part in self.parts]
 
     @classmethod
     def from_json(cls, value: object) -> Cost:
@@ -239,22 +277,19 @@ def gaussian_epsilon(mu: Number, delta: Number) -> float:
 
 
 def rho_of(cost: Cost) -> Fraction:
-    """Return the rho of a cost: ``sum mu^2/2 + sum epsilon^2/2``.
+    """Return the rho of a cost: ``sum mu^2/2 + sum epsilon^2/2``, or ``/8`` with a bounded range.
 
-    Bun, Steinke 2016, Propositions 1.6 and 1.4.
+    Bun, Steinke 2016, Propositions 1.6 and 1.4; `PurePart.rho`.
 
     >>> rho_of(Cost.gaussian(1) + Cost.pure(2))
     Fraction(5, 2)
     """
-    squares = (part.epsilon**2 for part in cost.pure_parts)
-    return (cost.mu_squared + sum(squares, Fraction(0))) / 2
+    return cost.mu_squared / 2 + sum((part.rho for part in cost.pure_parts), Fraction(0))
 
 
 def mu_squared_of(cost: Cost) -> Fraction:
     """Return the mu^2 of the Gaussian that dominates all parts of a cost, rounded up."""
-    squares = (
-        Fraction(gaussian_module.mu_of_pure_up(part.epsilon)) ** 2 for part in cost.pure_parts
-    )
+    squares = (part.mu**2 for part in cost.pure_parts)
     return cost.mu_squared + sum(squares, Fraction(0))
 
 
@@ -289,9 +324,7 @@ def composed_epsilon_exact(
     # delta_mu(epsilon - pure_sum) <= delta: each pure part shifts the curve by its epsilon.
     shifted = pure_sum + Fraction(gaussian_module.gaussian_epsilon_up(mu_squared, delta))
     # Every pure part replaced by the Gaussian that dominates it.
-    squares = (
-        count * Fraction(gaussian_module.mu_of_pure_up(p.epsilon)) ** 2 for p, count in pure.items()
-    )
+    squares = (count * part.mu**2 for part, count in pure.items())
     dominated = Fraction(
         gaussian_module.gaussian_epsilon_up(mu_squared + sum(squares, Fraction(0)), delta)
     )
@@ -330,11 +363,23 @@ def _fraction(value: object, name: str) -> Fraction:
     return Fraction(value)
 
 
+def _part_json(part: Part) -> dict[str, str | int]:
+    if isinstance(part, GaussianPart):
+        return {"kind": "gaussian", "mu_squared": str(part.mu_squared)}
+    pure: dict[str, str | int] = {
+        "kind": "pure",
+        "epsilon": str(part.epsilon),
+        "steps": part.steps,
+    }
+    return pure | {"range": True} if part.has_range else pure
+
+
 def _part(item: object) -> Part:
     if isinstance(item, Mapping) and item.get("kind") == "gaussian":
         return GaussianPart(exact(item.get("mu_squared"), "mu_squared"))
     if isinstance(item, Mapping) and item.get("kind") == "pure":
-        return PurePart(exact(item.get("epsilon"), "epsilon"), item.get("steps", 1))
+        epsilon = exact(item.get("epsilon"), "epsilon")
+        return PurePart(epsilon, item.get("steps", 1), item.get("range", False))
     raise BudgetError('a part of a cost has kind "gaussian" or "pure", got something else')
 
 

@@ -13,19 +13,23 @@ Proof page: ``docs/proofs/selection.md``.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from sfumato.errors import BudgetError
 from sfumato.privacy import gaussian
 from sfumato.privacy.cost import Cost
 
 __all__ = [
+    "MAXIMUM_RATE",
     "ChoiceNoise",
     "choice_cost",
     "range_of_mu_squared_down",
     "selection_cost",
 ]
 
+
+MAXIMUM_RATE: Final = 2**20
+"""The maximum rate of a choice: times the greatest score it is below 2^80, which floats hold."""
 
 ChoiceNoise: TypeAlias = Literal["gumbel", "exponential", "laplace"]
 """The noise of report-noisy-max: exponential mechanism, permute-and-flip, plain."""

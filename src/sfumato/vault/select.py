@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selection: return the index of a nearly best exact score, and measure what it stands for.
 
-`report_noisy_max`, `exponential_mechanism` and `permute_and_flip` choose; `ExactTables`,
-`ExactAnswers` and `SummedErrors` hold the exact data of a loop (``run.rounds``), which never sees
-what is in them.
+`report_noisy_max`, `exponential_mechanism` and `permute_and_flip` choose, `top_places` the best
+few; `ExactTables`, `ExactAnswers` and `SummedErrors` hold the exact data of a selection
+(``run.choose``) or of a loop (``run.rounds``), which never sees what is in them.
 
 Report the place of the largest ``rate * score + Z`` with independent noise Z (`report_noisy_max`,
 whatever the law). Gumbel noise makes it the exponential mechanism (McSherry, Talwar 2007,
@@ -41,7 +41,7 @@ from sfumato.measurement import Measurement
 from sfumato.privacy.balls import ball_of, precision
 from sfumato.privacy.budget import total_is_public
 from sfumato.privacy.noise_laws import BlockNoise
-from sfumato.privacy.selection import ChoiceNoise
+from sfumato.privacy.selection import MAXIMUM_RATE, ChoiceNoise
 from sfumato.random import WordSource
 from sfumato.strategy.base import Block
 from sfumato.types import Integers, Neighbours, Progress
@@ -66,8 +66,10 @@ __all__ = [
     "exponential_mechanism",
     "permute_and_flip",
     "read_answers",
+    "read_scores",
     "read_tables",
     "report_noisy_max",
+    "top_places",
 ]
 
 
@@ -188,6 +190,39 @@ def permute_and_flip(scores: Sensitive[Integers], rate: Fraction, random: WordSo
     return _noisy_maxima(scores, rate, random, 1, _EXPONENTIAL)[0]
 
 
+def top_places(
+    scores: Sensitive[Integers], rate: Fraction, random: WordSource, noise: ChoiceNoise, top: int
+) -> tuple[int, ...]:
+    """The places of ``top`` nearly largest scores, chosen one after the other among those left.
+
+    ``"gumbel"``: one draw serves all choices (peeling: Durfee, Rogers 2019). Other noise is drawn
+    anew for every choice.
+
+    Privacy: ``top`` times the cost of one choice, `report_noisy_max`: each is one, of the scores
+    that are left when the earlier ones are known: docs/proofs/selection.md, Theorems 1 and 7.
+    Neighbours: any; the caller states how far two scores are moved apart.
+
+    Args:
+        scores: Exact scores.
+        rate: What a score is multiplied by.
+        random: A source of random words.
+        noise: ``"gumbel"``, ``"exponential"`` or ``"laplace"``.
+        top: How many places are chosen.
+
+    Returns:
+        Their numbers, from 0, in the order of the choices.
+    """
+    if noise == "gumbel":
+        return exponential_mechanism(scores, rate, random, top)
+    exact = _clamped(scores, rate, top)
+    left, places = np.arange(exact.size), []
+    for _ in range(top):
+        at = report_noisy_max(Sensitive(exact[left]), rate, random, noise)
+        places.append(int(left[at]))
+        left = np.delete(left, at)
+    return tuple(places)
+
+
 def _noisy_maxima(
     scores: Sensitive[Integers], rate: Fraction, random: WordSource, count: int, noise: _Noise
 ) -> tuple[int, ...]:
@@ -262,7 +297,7 @@ class _NoisyScores:
 def _clamped(scores: Sensitive[Integers], rate: Fraction, count: int) -> Integers:
     exact = np.clip(np.asarray(scores.reveal()), -MAXIMUM_SCORE, MAXIMUM_SCORE)
     # A float rate is refused: what is accounted and what is drawn must be the same number.
-    if not isinstance(rate, Fraction | int) or not 0 < rate <= 2**20:
+    if not isinstance(rate, Fraction | int) or not 0 < rate <= MAXIMUM_RATE:
         raise PlanError(f"a rate of choice must be an exact number from 0 to 2^20, got {rate!r}")
     if exact.ndim != 1 or not 1 <= count <= exact.size:
         raise PlanError(
@@ -353,12 +388,39 @@ def read_tables(
 
 
 class ExactAnswers(Redacted):
-    """The exact answers to every query of a workload, in steps of ``2^-bits``, and the total."""
+    """The exact answers to every query of a workload, in steps of ``2^-bits``, and the total.
+
+    The total is None where nobody asks for it.
+    """
 
     __slots__ = ("_answers", "_total", "bits")
 
-    def __init__(self, answers: Integers, total: int, bits: int) -> None:
+    def __init__(self, answers: Integers, total: int | None, bits: int) -> None:
         self._answers, self._total, self.bits = answers, total, bits
+
+    def top(
+        self, rate: Fraction, noise: ChoiceNoise, top: int, is_largest: bool, random: WordSource
+    ) -> tuple[int, ...]:
+        """The places of ``top`` nearly largest answers, or of nearly smallest ones.
+
+        Privacy: that of `top_places`.
+        Neighbours: as the caller states how far two answers are moved apart.
+        """
+        scores = self._answers if is_largest else -self._answers
+        return top_places(Sensitive(scores), rate, random, noise, top)
+
+    def top_measured(
+        self, law: BlockNoise, top: int, is_largest: bool, random: WordSource
+    ) -> tuple[tuple[int, ...], Measurement]:
+        """The places of the largest, or smallest, of all answers with noise, and their values.
+
+        Privacy: that of `measure_some` for all answers together; which of the noisy ones are
+        largest is post-processing: docs/proofs/selection.md, Theorem 10.
+        Neighbours: as the caller states how far all answers are moved together.
+        """
+        noisy = self.measure_some(range(self._answers.size), law, random).units
+        order = np.argsort(-noisy if is_largest else noisy, kind="stable")[:top]
+        return tuple(order.tolist()), Measurement(noisy[order], law)
 
     def choose(self, estimates: Integers, rate: Fraction, random: WordSource, is_pure: bool) -> int:
         """The index of a query with a nearly maximal score ``|exact - estimate|``, in steps.
@@ -400,6 +462,7 @@ class ExactAnswers(Redacted):
         Neighbours: as the caller states how far this answer moves.
         """
         exact = self._total if query is None else int(self._answers[query])
+        assert exact is not None  # noqa: S101
         noisy = (exact << law.grid_bits) + int(block_noise(law, 1, random)[0])
         return Measurement(np.array([noisy], dtype=np.int64), law)
 
@@ -438,6 +501,31 @@ def read_answers(
     progress: Progress | None = None,
 ) -> tuple[ExactAnswers, int | None]:
     """The exact answer to every query, and the number of records where it is public."""
+    answers, bits, rows = _answers(table, workload, neighbours, unit, progress)
+    total = count_marginals(table, workload.domain, [()], unit).reveal(())
+    return ExactAnswers(answers, int(total), bits), rows
+
+
+def read_scores(
+    table: Table,
+    workload: Workload,
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None = None,
+    progress: Progress | None = None,
+) -> ExactAnswers:
+    """The exact answer to every query, for a selection."""
+    answers, bits, _ = _answers(table, workload, neighbours, unit, progress)
+    return ExactAnswers(answers, None, bits)
+
+
+def _answers(
+    table: Table,
+    workload: Workload,
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None,
+    progress: Progress | None,
+) -> tuple[Integers, int, int | None]:
+    """All exact answers in steps, how fine the steps are, and the records where they are public."""
     if any(term.unit_bits for term in workload.terms):
         raise WorkloadError("sums of values cannot be compared with estimates; ask in bins")
     bits = answer_bits(workload)
@@ -445,5 +533,4 @@ def read_answers(
     exact = count(table, workload.domain, blocks, neighbours, unit, progress)
     parts = zip(workload.terms, exact.values.reveal(), strict=True)
     answers = np.concatenate([v.astype(np.int64) << (bits - t.fraction_bits) for t, v in parts])
-    total = count_marginals(table, workload.domain, [()], unit).reveal(())
-    return ExactAnswers(answers, int(total), bits), exact.rows
+    return answers, bits, exact.rows

@@ -9,11 +9,11 @@ the groups of that level instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,10 +39,11 @@ from sfumato.workload.queries import (
     numeric_array,
 )
 from sfumato.workload.terms import Explicit, Predicates, Product
-from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload import Ratio, Workload, union
 from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
+    import pandas as pd
     from scipy.sparse import csr_matrix
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "mean_of_values",
     "means",
     "predicates",
+    "predictions",
     "prefixes",
     "product",
     "ranges",
@@ -590,6 +592,101 @@ def explicit(
     title = f"explicit {' x '.join(names)}".strip()
     term = Explicit(domain, title, 1.0, names, entries, bits, tuple(labels))
     return Workload(domain, (term,))
+
+
+Model: TypeAlias = "str | Callable[[pd.DataFrame], Iterable[object]]"
+"""A public model: the attribute that holds its predictions, or a function of a dataframe."""
+
+
+def predictions(
+    domain: Domain, target: str, models: Mapping[str, Model], by: Sequence[str] = ()
+) -> Workload:
+    """How many records each public model gets right: one query per model.
+
+    A model is a column of predictions, by its name, or a function. That is called once with a
+    dataframe of all combinations of cells of ``by``, by their labels, and returns one label of
+    ``target`` for each: it sees no record. Models must be public; one that was trained on the table
+    is not.
+
+    Args:
+        domain: What a record may look like.
+        target: The attribute that is predicted.
+        models: Names, and columns of predictions or functions of a dataframe.
+        by: The attributes that functions look at.
+
+    Returns:
+        One query per model, in their order.
+
+    Raises:
+        WorkloadError: A model predicts what is no value of the target, or is none.
+        TooLarge: The attributes of ``by`` have too many cells together.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 4, "ill": 2})
+    >>> models = {"nobody": lambda people: [0] * len(people), "old": lambda p: (p["age"] > 2) * 1}
+    >>> sf.predictions(domain, "ill", models, by=["age"]).evaluate([[5, 0], [4, 1], [3, 1], [0, 9]])
+    array([12., 21.])
+    """
+    check_domain(domain, "predictions")
+    names = _names(by, "predictions")
+    if not isinstance(models, Mapping) or not models:
+        raise WorkloadError(
+            "models are a mapping from names to columns or functions, {'rule': function, ...}, got "
+            + shown(models)
+        )
+    if target in names:
+        raise WorkloadError(f"the target {target!r} is in by: a model may not see what it predicts")
+    works = []
+    for name, model in models.items():
+        if isinstance(model, str):
+            attrs: tuple[str, ...] = (model, target)
+            right = _right(domain, target, domain[model].labels, "")
+        elif callable(model):
+            attrs = (*names, target)
+            check_entries(domain.cells(attrs), f"the table of {' x '.join(attrs)}")
+            right = _right(domain, target, list(model(_cells_frame(domain, names))), str(name))
+        else:
+            raise WorkloadError(
+                f"model {name!r} is the name of an attribute or a function, got {shown(model)}"
+            )
+        if right.shape[0] * right.shape[1] != domain.cells(attrs):
+            raise WorkloadError(
+                f"model {name!r} gives {right.shape[0]:,} predictions for "
+                f"{domain.cells(names):,} rows; give one for each"
+            )
+        work = explicit(domain, attrs, right.reshape(1, -1), [str(name)])
+        works.append(replace(work, terms=(replace(work.terms[0], name=str(name)),)))
+    return union(works)
+
+
+def _right(domain: Domain, target: str, guesses: Sequence[object], name: str) -> Array:
+    """Where a guess is the label of the target: one row per guess, one column per cell.
+
+    A function, which has a name, may guess nothing but labels of the target; a column may hold
+    other values, which are never right.
+    """
+    codes = {str(label): code for code, label in enumerate(domain[target].labels)}
+    out = np.zeros((len(guesses), domain[target].size))
+    for row, guess in enumerate(guesses):
+        code = codes.get(str(guess))
+        if code is not None:
+            out[row, code] = 1.0
+        elif name:
+            raise WorkloadError(
+                f"model {name!r} predicts {shown(guess)}, which is no value of {target!r}; these "
+                f"are {listing(list(codes)[:10])}"
+            )
+    return out
+
+
+def _cells_frame(domain: Domain, names: Sequence[str]) -> pd.DataFrame:
+    """All combinations of cells of some attributes, by their labels, in row-major order."""
+    import pandas as pd
+
+    sizes = [domain[name].size for name in names]
+    codes = np.indices(sizes).reshape(len(sizes), -1)
+    labels = {n: [domain[n].labels[c] for c in row] for n, row in zip(names, codes, strict=True)}
+    return pd.DataFrame(labels, index=range(codes.shape[1] if sizes else 1))
 
 
 def _sparse(matrix: object) -> csr_matrix:

@@ -70,6 +70,7 @@ __all__ = [
     "linear_term",
     "select_workload",
     "sql",
+    "workload_of",
 ]
 
 AGGREGATES = (
@@ -589,7 +590,13 @@ def _is_01(weights: Array) -> bool:
 
 def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool = False) -> Workload:
     """The queries of one SELECT."""
-    select = parsed_select(text)
+    return workload_of(domain, parsed_select(text), name, in_bins)
+
+
+def workload_of(
+    domain: Domain, select: exp.Select, name: str | None, in_bins: bool = False
+) -> Workload:
+    """The queries of a SELECT that was read."""
     domain = base_of(domain)
     names = Names(domain, _tables(select))
     where = select.args.get("where")

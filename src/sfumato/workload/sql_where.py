@@ -64,8 +64,16 @@ _CLAUSES = {
     "laterals": ("LATERAL", "one table is asked at a time"),
     "having": ("HAVING", "which groups are large is private; filter the noisy answers afterwards"),
     "qualify": ("QUALIFY", "filter the noisy answers afterwards"),
-    "order": ("ORDER BY", "answers come as a table: sort it afterwards"),
-    "limit": ("LIMIT", "answers come as a table: cut it afterwards"),
+    "order": (
+        "ORDER BY",
+        "answers come as a table: sort it afterwards, or ask for the largest few alone "
+        "(sf.plan_selection)",
+    ),
+    "limit": (
+        "LIMIT",
+        "answers come as a table: cut it afterwards, or ask for the largest few alone "
+        "(sf.plan_selection)",
+    ),
     "offset": ("OFFSET", "answers come as a table: cut it afterwards"),
     "distinct": ("DISTINCT", "it is not linear in the records"),
     "windows": ("WINDOW", "window functions are not linear in the records"),
@@ -113,8 +121,8 @@ _CLOSERS = frozenset(("R_PAREN", "R_BRACKET", "R_BRACE", "END"))
 _PREFIXES = frozenset(("NOT", "DASH", "PLUS", "TILDE", "TILDA", "DCOLON"))
 
 
-def parsed_select(text: object) -> exp.Select:
-    """The one SELECT that the text holds."""
+def parsed_select(text: object, *more: str) -> exp.Select:
+    """The one SELECT that the text holds; ``more`` clauses than those of counting are allowed."""
     if not isinstance(text, str):
         raise SqlError(f"a query in SQL is a text, got {shown(text)}")
     if len(text) > LIMITS.sql_characters:
@@ -140,7 +148,7 @@ def parsed_select(text: object) -> exp.Select:
         refuse(select)
     for key, value in select.args.items():
         clause = key.rstrip("_")
-        if value and clause not in ("expressions", "from", "where", "group"):
+        if value and clause not in ("expressions", "from", "where", "group", *more):
             word, advice = _CLAUSES.get(clause, (clause.upper(), ALLOWED))
             raise SqlError(f"{word} cannot be asked: {advice}")
     return select

@@ -12,8 +12,11 @@ score, and no event tells more (Neyman, Pearson).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import permutations
+from math import log
 from typing import get_args
 
 import numpy as np
@@ -22,18 +25,21 @@ import numpy.typing as npt
 from sfumato.domain.domain import Domain
 from sfumato.measurement import Measurement, Transcript
 from sfumato.planning.adaptive_costs import Spending, moves_of
+from sfumato.planning.selection_plans import SelectionMechanism
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.privacy.selection import ChoiceNoise, choice_cost
 from sfumato.random import WordSource, integers_below
 from sfumato.refine.learn import Learner
+from sfumato.run.choose import SelectionPlan, plan_selection
 from sfumato.run.rounds import Task, adaptive_rounds, boosting_rounds, mwem_rounds
 from sfumato.types import Array, Integers, Neighbours
 from sfumato.vault.select import (
     ExactAnswers,
     ExactTables,
     read_answers,
+    read_scores,
     read_tables,
     report_noisy_max,
 )
@@ -50,6 +56,7 @@ __all__ = [
     "chosen_subjects",
     "mwem_subject",
     "mwem_subjects",
+    "selection_subject",
 ]
 
 Scores = tuple[int, ...]
@@ -67,8 +74,8 @@ LAWS: tuple[ChoiceNoise, ...] = get_args(ChoiceNoise)
 
 
 def chosen_subjects() -> tuple[Subject[Scores] | Subject[Table], ...]:
-    """All choices, and all adaptive methods with both kinds of noise."""
-    return (*_choices(), *_rounds())
+    """All choices, selections on tables, and all adaptive methods with both kinds of noise."""
+    return (*_choices(), *_selections(), *_rounds())
 
 
 def _choices() -> tuple[Subject[Scores], ...]:
@@ -123,6 +130,108 @@ def _random_scores(source: WordSource) -> Pair[Scores]:
     scores = integers_below(8, PLACES, source)
     moved = scores + integers_below(3, PLACES, source) - 1
     return Pair("scores at random", tuple(scores.tolist()), tuple(moved.tolist()))
+
+
+def _selections() -> tuple[Subject[Table], ...]:
+    """Every mechanism of a selection, with the counts of the two that it chooses."""
+    cells = marginals(Domain({"one": 4}), 1)
+    pure, mixed = Budget(epsilon=2), Budget(mu=2)
+    budgets: dict[SelectionMechanism, Budget] = {
+        "permute-and-flip": pure,
+        "exponential": mixed,
+        "laplace-counts": pure,
+        "gaussian-counts": mixed,
+    }
+    plans = {
+        f"selection by {name}": plan_selection(
+            cells, budget, "replace-one", top=2, counts=True, mechanism=name
+        )
+        for name, budget in budgets.items()
+    }
+    plans["selection of one, in rho"] = plan_selection(cells, Budget(rho=1), "replace-one")
+    return tuple(selection_subject(name, plan) for name, plan in plans.items())
+
+
+def selection_subject(name: str, plan: SelectionPlan, is_broken: bool = False) -> Subject[Table]:
+    """A selection on a table of one attribute: which are chosen, and their counts if told."""
+    domain = plan.workload.domain
+    few: Table = ((0,),) * 3
+    last: Table = ((domain.shape[0] - 1,),)
+    more = (*few[1:], *last) if plan.neighbours == "replace-one" else (*few, *last)
+    pairs = (Pair("all in one cell, and a record that comes or moves to the last", few, more),)
+
+    def sampler(table: Table) -> Sampler:
+        exact = read_scores(opened(domain, table), plan.normal.workload, plan.neighbours)
+
+        def run(runs: int, source: WordSource) -> Array:
+            drawn = [json.loads(plan.drawn(exact, source)) for _ in range(runs)]
+            rows = [[*each["places"], *(each["numbers"] or ())] for each in drawn]
+            return np.array(rows, dtype=np.float64)
+
+        return run
+
+    covers = {f"selection:{plan.mechanism}", "sfumato.run.choose.SelectionPlan.drawn"}
+    if plan.forecast.is_counted:
+        covers |= {f"{SELECT}.ExactAnswers.top_measured", f"{SELECT}.ExactAnswers.measure_some"}
+    else:
+        covers |= {f"{SELECT}.ExactAnswers.top", f"{SELECT}.top_places"}
+    return Subject(
+        name,
+        Claim.of(plan.cost),
+        pairs,
+        sampler,
+        frozenset(() if is_broken else covers),
+        None,
+        lambda pair: _selection_likelihood(pair, plan),
+        2 * SLOW_CHOICE,
+        is_broken,
+    )
+
+
+def _selection_likelihood(pair: Pair[Table], plan: SelectionPlan) -> Score:
+    """The log-likelihood ratio of what is told; of choices exactly, of noisy maxima nearly."""
+    left, right = (
+        np.bincount([row[0] for row in t], minlength=plan.candidates)
+        for t in (pair.left, pair.right)
+    )
+    law, top = plan.forecast, plan.top
+
+    def score(outputs: Array) -> Array:
+        places = outputs[:, :top].astype(np.int64)
+        ratio = np.zeros(len(outputs))
+        if law.rate is not None:
+            odds = {
+                chosen: _log_chance(chosen, left, plan) - _log_chance(chosen, right, plan)
+                for chosen in permutations(range(plan.candidates), top)
+            }
+            ratio += np.array([odds[tuple(row)] for row in places.tolist()])
+        if law.noise is not None:
+            values, steps = outputs[:, top:], 2.0**law.noise.grid_bits
+            near, far = values - steps * left[places], values - steps * right[places]
+            if law.noise.noise == "gaussian":
+                ratio += ((far**2 - near**2) / (2 * law.noise.units**2)).sum(axis=1)
+            else:
+                ratio += ((np.abs(far) - np.abs(near)) / law.noise.units).sum(axis=1)
+        return ratio
+
+    return score
+
+
+def _log_chance(chosen: tuple[int, ...], counts: Integers, plan: SelectionPlan) -> float:
+    """log P(these places in this order), each by the law of a choice among those left."""
+    rate, rest, out = float(plan.forecast.rate or 0), list(range(len(counts))), 0.0
+    for place in chosen:
+        weights = np.exp(rate * (counts[rest] - counts[rest].max()))
+        at = rest.index(place)
+        if plan.mechanism == "permute-and-flip":
+            orders = list(permutations(range(len(rest))))
+            before = [np.prod(1 - weights[list(o[: o.index(at)])]) for o in orders]
+            chance = float(weights[at] * np.mean(before))
+        else:
+            chance = float(weights[at] / weights.sum())
+        out += log(chance)
+        rest.remove(place)
+    return out
 
 
 def _rounds() -> tuple[Subject[Table], ...]:

@@ -266,3 +266,42 @@ def test_amounts_are_exact_fractions_also_where_there_are_none():
     for cost in (Cost.pure(1), Cost.gaussian(1), Cost(())):
         for amount in (cost.mu_squared, cost.pure_epsilon, rho_of(cost), mu_squared_of(cost)):
             assert type(amount) is Fraction
+
+
+def test_a_choice_counts_for_a_quarter_in_rho_and_as_half_its_range_in_mu():
+    one = Cost.choice(Fraction(1, 2))
+    assert one.pure_epsilon == Fraction(1, 2)
+    assert rho_of(one) == Fraction(1, 32) == rho_of(Cost.pure(Fraction(1, 2))) / 4
+    assert mu_squared_of(one) == mu_squared_of(Cost.pure(Fraction(1, 4)))
+    assert Cost.from_json(json.loads(json.dumps(one.as_json()))) == one
+    assert "range" not in Cost.pure(1).as_json()[0]  # old entries stay as they are
+    assert fits([Cost.choice(1)] * 8, Budget(rho=1))
+    assert not fits([Cost.pure(1)] * 8, Budget(rho=1))
+    assert fits([Cost.choice(1)], Budget(epsilon=1))
+    assert not fits([Cost.choice(Fraction(101, 100))], Budget(epsilon=1))
+    assert composed_epsilon([Cost.choice(Fraction(1, 10))] * 400, 1e-6) < composed_epsilon(
+        [Cost.pure(Fraction(1, 10))] * 400, 1e-6
+    )
+
+
+@pytest.mark.parametrize("eta", [0.1, 1.0, 5.0])
+def test_no_pair_of_bounded_range_has_a_divergence_above_its_rho(eta):
+    """D_alpha <= alpha eta^2/8 for all two-point pairs whose log odds differ by eta, the worst."""
+    rho = float(rho_of(Cost.choice(Fraction(eta))))
+    worst = 0.0
+    for x in np.linspace(-12, 12 - eta, 400):
+        p, q = 1 / (1 + np.exp(-x - eta)), 1 / (1 + np.exp(-x))
+        for alpha in (1.001, 1.5, 2.0, 10.0, 100.0):
+            masses = np.array([[p, q], [1 - p, 1 - q]])
+            logs = alpha * np.log(masses[:, 0]) + (1 - alpha) * np.log(masses[:, 1])
+            divergence = np.logaddexp(*logs) / (alpha - 1)
+            worst = max(worst, float(divergence) / alpha)
+    assert worst <= rho * (1 + 1e-9)
+    if eta < 1:
+        assert worst > 0.99 * rho  # attained in the limit: a smaller rho would be wrong
+
+
+@pytest.mark.parametrize("item", [{"range": 1}, {"range": True, "steps": 2}])
+def test_a_range_that_is_none_is_refused(item):
+    with pytest.raises(BudgetError, match="has_range"):
+        Cost.from_json([{"kind": "pure", "epsilon": "1", **item}])

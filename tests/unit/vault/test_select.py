@@ -31,6 +31,7 @@ from sfumato.vault.select import (
     exponential_mechanism,
     permute_and_flip,
     report_noisy_max,
+    top_places,
 )
 from sfumato.vault.sensitive import Sensitive
 from tests.shared.words import GivenWords, SeededWords
@@ -106,6 +107,25 @@ def test_several_choices_are_those_of_peeling() -> None:
     assert p_value(found, np.array([law[i] * law[j] / (1 - law[i]) for i, j in pairs])) > ALPHA
     independent = np.array([law[i] * law[j] for i, j in pairs])
     assert p_value(found, independent / independent.sum()) < ALPHA
+
+
+def test_several_choices_by_permute_and_flip_are_one_after_the_other() -> None:
+    """P(i then j) is that of i, times that of j among those left; the places are the old ones."""
+    words, scores = SeededWords("flips in turn"), [0, 1, 3]
+    box = Sensitive(np.array(scores))
+    pairs = list(itertools.permutations(range(3), 2))
+    chosen = [top_places(box, RATE, words, "exponential", 2) for _ in range(4_000)]
+    found = np.array([chosen.count(pair) for pair in pairs])
+    law = []
+    for i, j in pairs:
+        left = [k for k in range(3) if k != i]
+        second = flips([scores[k] for k in left], 0.5)[left.index(j)]
+        law.append(flips(scores, 0.5)[i] * second)
+    assert p_value(found, np.array(law)) > ALPHA
+    assert p_value(found, np.array([softmax(scores, 0.5)[i] / 2 for i, _ in pairs])) < ALPHA
+    assert top_places(box, RATE, words, "gumbel", 3) != ()
+    with pytest.raises(PlanError, match="cannot choose 4 of 3"):
+        top_places(box, RATE, words, "exponential", 4)
 
 
 @pytest.mark.parametrize("noise", [_GUMBEL, _EXPONENTIAL])
