@@ -30,16 +30,6 @@ class CliLimits:
     # comparison, of simulated noise
     simulated_mechanisms: int = 6
     """More curves of simulated errors along epsilon could not be told apart in one chart."""
-    simulated_size: int = 2**20
-    """Queries and measurements that one run may draw: about a second."""
-    simulated_answers: int = 20_000
-    """Few queries are simulated more often, up to this many answers in all runs together."""
-    simulated_numbers: int = 2**22
-    """Numbers that all runs together may draw, beyond the minimum of runs."""
-    simulated_runs_minimum: int = 4
-    """Fewer runs give no standard error."""
-    simulated_runs_maximum: int = 200
-    """More runs sharpen an error of few queries by less than a chart shows."""
 
     # comparison, of made-up records
     trial_runs: int = 4

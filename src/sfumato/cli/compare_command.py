@@ -426,8 +426,8 @@ def _sections(comparison: Comparison, adaptive: str | None) -> Iterator[_Section
     if comparison.tried is not None:
         yield _tried_section(comparison.tried, comparison.has_one_unit)
     yield _Section(
-        "Known bounds",
-        f"on all errors at once, with probability {1 - BETA:.0%}",
+        "Without a curator",
+        f"a bound on all errors at once, with probability {1 - BETA:.0%}",
         *_bounds(comparison),
         [f"{b.name}: {b.note}" for b in comparison.bounds if b.note],
     )
@@ -440,13 +440,14 @@ def _forecasts(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     records = comparison.rows
     fitting = [e for e in comparison.entries if e.rmse is not None]
     minimum = min((e.rmse for e in fitting if e.rmse is not None), default=None)
-    columns = ["mechanism", "rmse", "drawn", "largest", "all within"]
+    columns = ["mechanism", "rmse", "drawn", "largest", "all within", f"records for {SHARE:.0%}"]
     columns += [] if records is None else ["of records"]
     rows = []
     for e in fitting:
         numbers = [counts(n) for n in (e.rmse, e.simulated, e.largest, e.bound)]
         share = [] if records is None else [_share(e.bound, records)]
-        rows.append([e.mechanism, *numbers, *share, "least error" if e.rmse == minimum else ""])
+        note = "least error" if e.rmse == minimum else ""
+        rows.append([e.mechanism, *numbers, f"{e.rows_needed or 0:,}", *share, note])
     return [*columns, "note"], rows
 
 

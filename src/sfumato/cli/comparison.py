@@ -9,10 +9,8 @@ arithmetic only: a function of the spec and of a number of records; no table is 
 A mechanism's error is its error at one budget times the ratio of privacy losses (1/epsilon for
 Laplace noise, 1/mu for Gaussian noise), so one plan per mechanism gives a whole curve.
 
-The bounds hold for all queries at once with probability ``1 - BETA`` (C. Dwork, A. Roth, 2014,
-"The algorithmic foundations of differential privacy", Theorem 3.8, for Laplace noise; Gaussian
-tails and a union bound; T-H. H. Chan, E. Shi, D. Song, 2011, "Private and continual release of
-statistics", for sums; W. Hoeffding, 1963, for randomized response).
+The bounds hold for all queries at once with probability ``1 - BETA``: one for each mechanism, that
+of its plan (``planning/joint_errors.py``), and W. Hoeffding, 1963, for randomized response.
 
 Against the records and the queries there are five ways: Gaussian noise on the queries, the best
 factorization, either of them projected onto the hull of possible answers, and private
@@ -26,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil, exp, inf, log, log10, sqrt
+from math import ceil, exp, inf, log, log10
 from typing import TYPE_CHECKING, Final
 
 from sfumato.cli.cli_limits import LIMITS
@@ -61,7 +59,6 @@ __all__ = [
     "best_of",
     "compare_mechanisms",
     "crossings",
-    "simulated_noise",
 ]
 
 BETA: Final = 0.05
@@ -83,7 +80,8 @@ class MechanismErrors:
     ``rmse`` is by the weights of the groups where they differ, as for sums beside counts: what the
     planner makes small. ``largest`` and ``bound`` are of every query in its own unit.
     ``simulated`` is the error of draws of its noise that were reconstructed, ``simulated_error``
-    its standard error; None where that would be too many numbers.
+    its standard error; None where that would be too many numbers. ``rows_needed`` is the number of
+    records of which the bound is ``SHARE``, ``proof`` what proves the bound.
     """
 
     mechanism: str
@@ -93,11 +91,13 @@ class MechanismErrors:
     note: str
     simulated: float | None = None
     simulated_error: float | None = None
+    rows_needed: int | None = None
+    proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound of the notes: in counts (of ``rows`` records in the local model), and rows needed."""
+    """What needs no plan: the local model, in counts of ``rows`` records, and rows needed."""
 
     name: str
     formula: str
@@ -212,9 +212,20 @@ def compare_mechanisms(
             entries.append(MechanismErrors(name, None, None, None, reason))
             continue
         drawn = _drawn(plan)
-        numbers = (None, None) if drawn is None else (drawn.rmse, drawn.standard_error)
-        bound = plan.error_bound(BETA)
-        entries.append(MechanismErrors(name, _error(plan), plan.largest_error, bound, "", *numbers))
+        bound = plan.all_within(BETA)
+        entries.append(
+            MechanismErrors(
+                name,
+                _error(plan),
+                plan.largest_error,
+                bound.counts,
+                "",
+                simulated=None if drawn is None else drawn.rmse,
+                simulated_error=None if drawn is None else drawn.standard_error,
+                rows_needed=ceil(bound.counts / SHARE),
+                proof=bound.proof,
+            )
+        )
     if not plans:
         raise PlanError("no mechanism fits this workload and budget; sfumato plan says why")
     response, trouble = _response(fixed, budget)
@@ -230,7 +241,7 @@ def compare_mechanisms(
         rows=rows,
         least=_lower_bound(plans),
         entries=tuple(entries),
-        bounds=(*_central_bounds(fixed, budget), _local_bound(spec, response, trouble, rows)),
+        bounds=(_local_bound(spec, response, trouble, rows),),
         over_epsilon=over_epsilon,
         over_rows=() if rows is None else tuple(_over_rows(plans, spec, response, rows)),
         scaling=scaling,
@@ -267,45 +278,14 @@ def _error(plan: Plan, _: float = 0.0) -> float:
 
 
 def _drawn(plan: Plan, label: str = "") -> MeasuredError | None:
+    from sfumato.study.simulated import simulated_noise
+
     return simulated_noise(plan, label, by_weight=not plan.workload.has_one_weight)
 
 
 def _drawn_error(plan: Plan, epsilon: float) -> float | None:
     drawn = _drawn(plan, f"epsilon {epsilon:.6g}")
     return None if drawn is None else drawn.rmse
-
-
-def simulated_noise(
-    plan: Plan, label: str = "", *, by_weight: bool = False
-) -> MeasuredError | None:
-    """The error of noise drawn for a plan and taken through its reconstruction.
-
-    Public draws that protect nothing, the same on every call; no table is read. What is forecast is
-    an expectation, what is drawn here one sample of it. None where it would be too much.
-
-    Args:
-        plan: A plan.
-        label: Tells draws for one plan apart.
-        by_weight: Whether queries weigh as their groups do.
-
-    Returns:
-        The error, in counts, with its own standard error, or None.
-    """
-    from sfumato.refine.draws import Draws
-    from sfumato.study.simulated import measure_noise
-
-    queries = plan.workload.queries
-    size = queries + sum(plan.strategy.block_rows)
-    if size > LIMITS.simulated_size:
-        return None
-    runs = min(
-        LIMITS.simulated_runs_maximum,
-        ceil(LIMITS.simulated_answers / queries),
-        LIMITS.simulated_numbers // size,
-    )
-    runs = max(LIMITS.simulated_runs_minimum, runs)
-    source = Draws(f"simulated {plan.workload.digest()} {plan.mechanism} {label}")
-    return measure_noise(plan.forecast, source, runs, by_weight=by_weight)
 
 
 def _lower_bound(plans: dict[str, Plan]) -> float | None:
@@ -359,44 +339,13 @@ def _over_rows(
 
     sizes = _grid(max(rows / 100, 10), max(rows * 100, 1000), 21)
     for name, plan in plans.items():
-        yield from (Point(name, n, plan.error_bound(BETA) / n) for n in sizes)
+        bound = plan.error_bound(BETA)
+        yield from (Point(name, n, bound / n) for n in sizes)
     if response is not None:
         k, spread = spec.workload.queries, _spread(spec)
         for n in sizes:
-            bound = response_error(response, round(n), k, BETA, spread)
-            yield Point(LOCAL, n, bound / round(n))
-
-
-def _central_bounds(spec: Spec, budget: Budget) -> Iterator[Bound]:
-    from sfumato.privacy.gaussian import float_down
-    from sfumato.study import error_bounds as bounds
-
-    work, k = spec.workload, spec.workload.queries
-    loss_1, loss_2 = float_down(budget.pure_epsilon), budget.gaussian_mu
-    steps = _rows_per_unit(spec) * (1 if spec.neighbours == "add-remove" else 2)
-    delta_1 = work.sensitivity(1) * steps
-    cells = work.domain.cells(_attributes(spec))
-    magnitude = max(t.greatest for t in work.terms)
-    yield Bound(
-        "Laplace on the queries",
-        "ln(k/beta) Delta_1 / epsilon",
-        bounds.laplace_error(k, 1, loss_1, BETA, delta_1),
-        bounds.laplace_rows_needed(k, SHARE, loss_1, BETA, delta_1),
-    )
-    if loss_2 is not None:
-        delta_2 = work.sensitivity(2) * _gaussian_steps(spec)
-        yield Bound(
-            "Gaussian on the queries",
-            "sqrt(2 ln(2k/beta)) Delta_2 / mu",
-            bounds.gaussian_error(k, 1, loss_2, BETA, delta_2),
-            bounds.gaussian_rows_needed(k, SHARE, loss_2, BETA, delta_2),
-        )
-    yield Bound(
-        "Laplace on the table",
-        "max|q| sqrt(8 ln(2k/beta) m) / epsilon, m cells",
-        bounds.table_error(k, cells, 1, loss_1 / steps, BETA, magnitude),
-        bounds.table_rows_needed(k, cells, SHARE, loss_1 / steps, BETA, magnitude),
-    )
+            error = response_error(response, round(n), k, BETA, spread)
+            yield Point(LOCAL, n, error / round(n))
 
 
 def _attributes(spec: Spec) -> tuple[str, ...]:
@@ -406,14 +355,6 @@ def _attributes(spec: Spec) -> tuple[str, ...]:
 
 def _rows_per_unit(spec: Spec) -> int:
     return 1 if spec.unit is None else spec.unit.rows
-
-
-def _gaussian_steps(spec: Spec) -> float:
-    """How far neighbours move a column in L2: once, or the distance of two columns."""
-    if spec.neighbours == "add-remove":
-        return float(_rows_per_unit(spec))
-    is_nonnegative = all(t.is_nonnegative for t in spec.workload.terms)
-    return _rows_per_unit(spec) * (sqrt(2) if is_nonnegative else 2)
 
 
 def _response(spec: Spec, budget: Budget) -> tuple[RandomizedResponse | None, str]:
@@ -546,6 +487,7 @@ class _Ways:
             measure_projected,
             measure_projection,
             measure_weights,
+            simulated_noise,
         )
 
         made_up, plans = self.made_up, self.plans

@@ -10,15 +10,16 @@ records, and intervals are as much wider as the bias asks for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import log, sqrt
+from math import sqrt
 
 import numpy as np
 
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import WorkloadError
 from sfumato.planning.calibrate import privacy_loss
+from sfumato.planning.joint_errors import AllWithin, JointErrors
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import Budget, may_lose_a_record
 from sfumato.privacy.cost import Cost
@@ -174,7 +175,7 @@ class Forecast:
 
     def _biased_group(self, t: int, term: Term, total: float) -> GroupForecast:
         squared = self._records**2 * self.strategy.squared_bias(t)
-        worst = self.strategy.variances(t, self.block_variances) + self._biases(t) ** 2
+        worst = self.strategy.variances(t, self.block_variances) + self.biases(t) ** 2
         return GroupForecast(
             term.name,
             term.rows,
@@ -187,7 +188,7 @@ class Forecast:
     def _records(self) -> int:
         return self.strategy.records or 0
 
-    def _biases(self, term: int) -> Array:
+    def biases(self, term: int) -> Array:
         """How far the mean of every answer can be off, in counts."""
         return self._records * self.strategy.bias_bounds(term)
 
@@ -284,7 +285,7 @@ class Forecast:
         """The law of the error of every answer of a group."""
         variances = self.variances(term)
         if self.strategy.records is not None:
-            return Spread(variances, biases=self._biases(term))
+            return Spread(variances, biases=self.biases(term))
         is_normal = self.strategy.noise == "gaussian"
         return Spread(variances, None if is_normal else self.strategy.effective_terms(term))
 
@@ -314,27 +315,21 @@ class Forecast:
     def error_bound(self, beta: float) -> float:
         """A bound on the error of every query at once, holding with probability ``1 - beta``.
 
-        For Laplace noise on the queries this is ``ln(k / beta) Delta_1 / epsilon`` (Dwork, Roth
-        2014, Theorem 3.8). Otherwise a union bound over the k queries: Gaussian tails
-        ``se sqrt(2 ln(2 k / beta))``, and for combinations of Laplace variables the tail of Chan,
-        Shi, Song 2011, "Private and continual release of statistics", Corollary 2.9. The greatest
-        bias, if any, is added.
+        The lesser of two proved ones: `all_within` says which.
         """
-        k = self.workload.queries
-        if self.strategy.records is not None:
-            terms = range(len(self.workload.terms))
-            _, greatest = self.strategy.group_variances(self.block_variances)
-            bias = max(float(self._biases(t).max()) for t in terms)
-            return bias + sqrt(max(greatest)) * sqrt(2 * log(2 * k / beta))
-        if self.strategy.noise == "gaussian":
-            return self.largest_error * sqrt(2 * log(2 * k / beta))
-        if all(n == self.noise[0] for n in self.noise) and self.mechanism == "laplace":
-            return self.noise[0].scale * log(k / beta)
-        # nu = sqrt(sum b_i^2) is the standard error over sqrt(2), and no b_i exceeds it; the
-        # corollary holds for any nu that is at least b_max sqrt(ln(2 k / beta)).
-        per_query = log(2 * k / beta)
-        nu = self.largest_error / sqrt(2) * sqrt(max(1.0, per_query))
-        return nu * sqrt(8 * per_query)
+        return self.all_within(beta).counts
+
+    def all_within(self, beta: float) -> AllWithin:
+        """How far off the farthest answer is with probability ``1 - beta`` at most, and why.
+
+        Of the linear answers, before any projection; the greatest bias, if any, is added.
+        """
+        return self._joint_errors.within(beta)
+
+    @cached_property
+    def _joint_errors(self) -> JointErrors:
+        strategy = self.strategy.in_normal_form
+        return JointErrors(replace(self, workload=strategy.workload, strategy=strategy))
 
 
 # The error of any linear combination of answers, and the covariances of chosen ones.

@@ -76,6 +76,48 @@ class PlanningLimits:
     covariance_answers: int = 4096
     """Answers of one covariance matrix: 128 MiB."""
 
+    # joint_errors: how far off any answer is
+    seed_share: float = 2.0**-16
+    """Of beta, for public seeds that mislead: so little that it costs no accuracy."""
+    equal_variances: float = 2.0**-20
+    """Relative: far above the rounding of variances to grids and floats, which it covers."""
+    joint_listed: int = 2**22
+    """Answers of a group whose variances are listed; of more the greatest counts for all."""
+    joint_levels: int = 128
+    """Classes of variances in a factor of e: rounding up costs 0.4% of a bound."""
+    joint_bisections: int = 60
+    """Halvings of the interval that holds a bound by tails: to the rounding of floats."""
+    tilt_bits: int = 24
+    """A single Laplace draw is tilted to 2^-23 of where its moments end."""
+    joint_draws: int = 20_000
+    """Draws of the noise of all answers: the bound is then 2 to 4% above the true quantile."""
+    joint_beta: float = 0.05
+    """Draws that bound no quantile of this level are not made."""
+    joint_size: int = 2**24
+    """Answers and measured values together beyond which nothing is simulated."""
+    joint_entries: int = 2**24
+    """Numbers of the matrix that leads from measured values to answers."""
+    joint_multiplications: int = 2**33
+    """Of such a matrix with all draws: about a second."""
+    dense_share: float = 0.05
+    """Of numbers that are not 0: from here a full matrix multiplies faster."""
+    sparse_work: int = 6
+    """Multiplications that take as long as one of a matrix of few numbers."""
+    draw_work: int = 64
+    """Multiplications that take as long as one draw."""
+    joint_numbers: int = 3 * 2**27
+    """Numbers of all draws together where answers follow without a matrix: some seconds."""
+    joint_least: int = 288
+    """The greatest of so many draws bounds the quantile of level 95%."""
+    joint_most: int = 2**30
+    """Numbers that may be drawn for the least number of draws."""
+    value_work: int = 8
+    """Numbers that take as long as the draw of a measured value."""
+    group_work: int = 4096
+    """Numbers that take as long as a call for one group or one block."""
+    joint_held: int = 2**22
+    """Numbers of draws that are held at once: 32 MiB."""
+
     # resources: what a release takes
     histogram_cells: int = 2**20
     """Cells up to which a histogram is fitted to the answers; beyond, weighted rows are."""

@@ -62,6 +62,11 @@ class Viewed(Strategy):
         """That of the strategy that was planned."""
         return self.planned.algorithm
 
+    @property
+    def in_normal_form(self) -> Strategy:
+        """The strategy that was planned."""
+        return self.planned
+
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The answers of one group, from where they are."""
         return self.normal.gather(term, lambda t: self.planned.answer(t, values))
@@ -264,7 +269,7 @@ class Viewed(Strategy):
 
 def planned_strategy(strategy: Strategy) -> Strategy:
     """The strategy that was planned, behind the view of an asked workload if there is one."""
-    return strategy.planned if isinstance(strategy, Viewed) else strategy
+    return strategy.in_normal_form
 
 
 def planned_term(strategy: Strategy, term: int) -> int | None:

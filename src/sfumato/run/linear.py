@@ -48,6 +48,7 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
     from sfumato.planning.forecast import Coefficients, Spread
+    from sfumato.planning.joint_errors import AllWithin
     from sfumato.planning.resources import Resources
     from sfumato.privacy.noise_laws import BlockNoise
     from sfumato.refine.shrink import PublicRecords
@@ -411,9 +412,36 @@ class Plan:
             beta: The probability with which it may fail.
 
         Returns:
-            The bound, in counts.
+            The bound, in counts: that of `all_within`.
+
+        Raises:
+            PlanError: beta is no probability between 0 and 1.
         """
         return self.forecast.error_bound(beta)
+
+    def all_within(self, beta: float) -> AllWithin:
+        """How far off the farthest of all answers is, with probability ``1 - beta``, and why.
+
+        The error of a linear mechanism is noise of a public law, whatever the data: so this is
+        known before anything is spent. It holds for the answers as they are measured; a projection
+        brings them nearer in the sum of squares, which says nothing of the farthest one.
+
+        Args:
+            beta: The probability with which it may fail.
+
+        Returns:
+            The bound in ``counts``, and its ``proof``: tails, or public draws of the noise.
+
+        Raises:
+            PlanError: beta is no probability between 0 and 1.
+
+        >>> import sfumato as sf
+        >>> work = sf.marginals(sf.Domain({"age": 20, "sex": 2, "job": 8}), 2)
+        >>> bound = sf.plan(work, sf.Budget(mu=1), mechanism="gaussian").all_within(0.05)
+        >>> round(bound.counts, 1), bound.proof
+        (6.4, 'the tails of all answers')
+        """
+        return self.forecast.all_within(beta)
 
     def for_writing(self, workload: Workload) -> Plan:
         """This plan in the groups of another writing of the same queries.

@@ -344,6 +344,29 @@ class Reconstruction(ABC):
         Blocks that do not count are left out.
         """
 
+    def readings(self, term: int) -> dict[int, Array]:
+        """R of a term by block: a row for each answer, a column for each measured value.
+
+        TooLarge where that is too many numbers to find them answer by answer.
+        """
+        rows = self.workload.terms[term].rows
+        unit = np.zeros(rows)
+        out: dict[int, Array] = {}
+        for q in range(rows):
+            unit[q] = 1.0
+            for b, weights in self.adjoint(term, unit).items():
+                if b not in out:
+                    held = sum(part.size for part in out.values()) + rows * weights.size
+                    if held > LIMITS.reading_entries:
+                        raise TooLarge(
+                            f"how {rows:,} answers are read from the measurements takes {held:,} "
+                            f"numbers, the limit is {LIMITS.reading_entries:,}"
+                        )
+                    out[b] = np.zeros((rows, weights.size))
+                out[b][q] = weights
+            unit[q] = 0.0
+        return out
+
     def covariance(
         self, term: int, queries: Sequence[int], block_variances: Sequence[float]
     ) -> Array:
@@ -402,6 +425,16 @@ class Strategy(MeasuredQueries, Reconstruction):
     def norm(self) -> Norm:
         """The norm that counts for the noise: L2 for Gaussian noise, L1 for Laplace noise."""
         return 2 if self.noise == "gaussian" else 1
+
+    @property
+    def in_normal_form(self) -> Strategy:
+        """This strategy, or the one that it is a view of: for the queries in their normal form."""
+        return self
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether every answer is a measured value of its own."""
+        return False
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """``R'c``: how much every measured value counts in ``c`` times the answers of a term.

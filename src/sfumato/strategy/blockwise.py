@@ -68,6 +68,13 @@ class Blockwise(Strategy):
         """The name of the algorithm where its mechanism has several: each group for itself."""
         return {"factorization": "groups", "laplace-optimum": "templates"}.get(self.mechanism, "")
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether every block measures the queries of its own term."""
+        return all(
+            self.blocks[b].term is t for t, b in zip(self.workload.terms, self.source, strict=True)
+        )
+
     def _pair(self, term: int) -> tuple[Term, Product | None]:
         """The term, and the block it is computed from (None where its own queries are measured)."""
         target, block = self.workload.terms[term], self.blocks[self.source[term]].term

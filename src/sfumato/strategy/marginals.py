@@ -54,7 +54,7 @@ from sfumato.strategy.moves import BlockMoves, set_moves
 from sfumato.strategy.splits import Split, centred_split
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Noise, Objective
-from sfumato.workload.queries import Matrix, QuerySet, repeated
+from sfumato.workload.queries import Matrix, QuerySet, check_entries, repeated
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
@@ -106,6 +106,34 @@ class Marginals(GaussianStrategy):
                 part = np.moveaxis(moved, 0, axis)
             by_block[b] = np.asarray(part, dtype=np.float64).reshape(-1)
         return by_block
+
+    def readings(self, term: int) -> dict[int, Array]:
+        """Products over the attributes of the marginal: ``S^+`` in a piece, ``1/n`` outside."""
+        inside = self.lattice.within(term).tolist()
+        names = self._members(inside[-1])
+        check_entries(
+            self.workload.terms[term].rows * sum(self.block_rows[b] for b in inside),
+            "how a marginal is read from its pieces",
+        )
+        out = {}
+        for b in inside:
+            members = self._members(b)
+            part: Array = np.ones((1, 1))
+            for i in names:
+                part = np.asarray(np.kron(part, self._along[i][i in members]), dtype=np.float64)
+            out[b] = part
+        return out
+
+    @cached_property
+    def _along(self) -> dict[int, tuple[Array, Array]]:
+        """What a cell reads along an attribute: of a piece without it, and of one with it."""
+        return {
+            i: (
+                np.full((s.measured.size, 1), 1 / s.measured.size),
+                s.cells(np.eye(s.measured.rows)),
+            )
+            for i, s in self.splits.items()
+        }
 
     def covariance(
         self, term: int, queries: Sequence[int], block_variances: Sequence[float]
@@ -728,6 +756,10 @@ class Fourier(Strategy):
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """``R'c``: one number per character."""
         return {b: np.array([float(own @ coefficients)]) for b, own in self._within(term)}
+
+    def readings(self, term: int) -> dict[int, Array]:
+        """The coefficients of every character."""
+        return {b: own[:, None] for b, own in self._within(term)}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Squared coefficients times the noise of every character."""

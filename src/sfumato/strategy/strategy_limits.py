@@ -29,6 +29,8 @@ class StrategyLimits:
     """Results of a strategy that are remembered, for budgets that are tried in a row."""
     followed_values: int = 2**12
     """Measured values that are taken through the reconstruction one by one."""
+    reading_entries: int = 2**22
+    """Numbers of the reconstruction of a group that are found answer by answer."""
     trial_cells: int = 2**14
     """Cells of the table on which a strategy is tried for bias."""
     trial_values: int = 2**15

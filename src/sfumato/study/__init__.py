@@ -95,7 +95,7 @@ _HOMES = {
     # Made-up data
     "MadeUp": "sfumato.study.simulated",
     "measure_projection": "sfumato.study.simulated",
-    "simulated_noise": "sfumato.cli.comparison",
+    "simulated_noise": "sfumato.study.simulated",
 }
 
 __all__ = sorted(_HOMES)

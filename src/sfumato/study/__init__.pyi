@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from sfumato.cli.comparison import simulated_noise as simulated_noise
 from sfumato.planning.calibrate import calibrate as calibrate
 from sfumato.planning.calibrate import privacy_loss as privacy_loss
 from sfumato.planning.sparse_plans import SparsePlan as SparsePlan
@@ -52,6 +51,7 @@ from sfumato.study.reconstruction import reconstruct as reconstruct
 from sfumato.study.reconstruction import reconstruction_table as reconstruction_table
 from sfumato.study.simulated import MadeUp as MadeUp
 from sfumato.study.simulated import measure_projection as measure_projection
+from sfumato.study.simulated import simulated_noise as simulated_noise
 from sfumato.study.supports import support_bound as support_bound
 from sfumato.study.widths import Hull as Hull
 from sfumato.study.widths import gaussian_width as gaussian_width

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, sqrt
-from typing import Literal
+from math import ceil, inf, sqrt
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -42,6 +42,7 @@ __all__ = [
     "measure_projection",
     "measure_weights",
     "resampled",
+    "simulated_noise",
 ]
 
 
@@ -175,6 +176,45 @@ def measure_noise(
         weights = np.concatenate([repeated(t.weight**2, t.rows) for t in forecast.workload.terms])
     drawn = drawn_noise(forecast, source, runs)
     return _measured([float(np.average(noise**2, weights=weights)) for noise in drawn])
+
+
+class HasForecast(Protocol):
+    """A plan of a linear mechanism."""
+
+    @property
+    def forecast(self) -> Forecast:
+        """What is forecast of it."""
+
+
+def simulated_noise(
+    plan: HasForecast, label: str = "", *, by_weight: bool = False
+) -> MeasuredError | None:
+    """The error of noise drawn for a plan and taken through its reconstruction.
+
+    Public draws that protect nothing, the same on every call; no table is read. What is forecast is
+    an expectation, what is drawn here one sample of it. None where it would be too much.
+
+    Args:
+        plan: A plan.
+        label: Tells draws for one plan apart.
+        by_weight: Whether queries weigh as their groups do.
+
+    Returns:
+        The error, in counts, with its own standard error, or None.
+    """
+    forecast = plan.forecast
+    queries = forecast.workload.queries
+    size = queries + sum(forecast.strategy.block_rows)
+    if size > LIMITS.simulated_size:
+        return None
+    runs = min(
+        LIMITS.simulated_runs_maximum,
+        ceil(LIMITS.simulated_answers / queries),
+        LIMITS.simulated_numbers // size,
+    )
+    runs = max(LIMITS.simulated_runs_minimum, runs)
+    source = Draws(f"simulated {forecast.workload.digest()} {forecast.mechanism} {label}")
+    return measure_noise(forecast, source, runs, by_weight=by_weight)
 
 
 def measure_projected(

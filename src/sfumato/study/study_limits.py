@@ -107,6 +107,16 @@ class StudyLimits:
     """Runs of a mechanism on made-up data."""
     simulated_gap: float = 1e-4
     """The gap of a projection on made-up data, of what it moves, squared."""
+    simulated_size: int = 2**20
+    """Queries and measurements that one run may draw: about a second."""
+    simulated_answers: int = 20_000
+    """Few queries are simulated more often, up to this many answers in all runs together."""
+    simulated_numbers: int = 2**22
+    """Numbers that all runs together may draw, beyond the minimum of runs."""
+    simulated_runs_minimum: int = 4
+    """Fewer runs give no standard error."""
+    simulated_runs_maximum: int = 200
+    """More runs sharpen an error of few queries by less than a chart shows."""
     surrogate_kinds: tuple[int, ...] = (1, 2, 4, 8)
     """Kinds of made-up records, run by run."""
 

@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far off any answer of a plan is, of all of them together, with a given probability.
+
+The error of a linear mechanism is ``e = R z`` with noise z of a public law, whatever the data. So
+the law of ``max_q |e_q|`` is public, too, and a bound t with ``P(max_q |e_q| > t) <= beta`` is
+arithmetic. Two bounds are proved, and the lesser is the one (``docs/proofs/joint-error.md``):
+
+* *by tails*: ``P(|e_q| <= t for all q) >= prod_q P(|e_q| <= t)`` (Z. Sidak, 1967, "Rectangular
+  confidence regions for the means of multivariate normal distributions"; for Laplace noise, which
+  is Gaussian of random variance, the product of the conditional probabilities is one of decreasing
+  functions of those variances, and they are associated). Gaussian tails are exact. For a sum of
+  Laplace variables of scales ``a_1 >= a_2 >= ...`` and every ``theta <= 1 / a_1``
+
+      P(|sum_j a_j L_j| > t) <= e^(-theta t) prod_{j > 1} 1 / (1 - theta^2 a_j^2),
+
+  exact for a single draw. The product is bounded by the sums of squares and fourth powers of a row,
+  which every strategy knows. Exact where answers are independent; above the truth where errors
+  hang together.
+* *by simulation*: the very noise is drawn N times, on its grid, from a public seed, and ``max_q
+  |e_q|`` is sorted. The j-th greatest is at least the quantile of level ``1 - p`` unless at most
+  ``j - 1`` of N draws are above that, which has the probability of a binomial law. Seeds for which
+  that happens get ``LIMITS.seed_share`` of beta, p the rest: so the bound fails with probability
+  beta at most, over the noise and the seed together. It is a function of the plan.
+
+Where the strategy is biased, the greatest bias of every answer is added to its noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from math import inf, log1p, sqrt
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from sfumato.errors import PlanError, TooLarge
+from sfumato.planning.planning_limits import LIMITS
+from sfumato.planning.public_draws import Draws
+from sfumato.types import Array, Integers
+from sfumato.workload.queries import once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scipy.sparse import csr_array
+
+    from sfumato.planning.forecast import Forecast
+
+__all__ = [
+    "AllWithin",
+    "JointErrors",
+    "order_statistic",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AllWithin:
+    """With probability ``1 - beta`` all answers err by at most ``counts``.
+
+    ``draws`` is how many public draws of the noise prove it, 0 where tails do. Of the answers as
+    they are measured: what is projected afterwards is nearer in the sum of squares, which says
+    nothing of the farthest single answer.
+    """
+
+    counts: float
+    beta: float
+    queries: int
+    draws: int
+
+    @property
+    def proof(self) -> str:
+        """What proves the bound, in words."""
+        if not self.draws:
+            return "the tails of all answers"
+        return (
+            f"{self.draws:,} public draws of the noise (a misleading seed has probability "
+            f"{self.beta * LIMITS.seed_share:.1g}, which is counted)"
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"with probability {1 - self.beta:.6g} all {self.queries:,} answers err by at most "
+            f"{self.counts:.4g}, by {self.proof}"
+        )
+
+
+class JointErrors:
+    """The law of the farthest answer of a forecast; what it takes is computed once.
+
+    Args:
+        forecast: As it was planned, so that all who ask the same get the same.
+    """
+
+    def __init__(self, forecast: Forecast) -> None:
+        self._forecast = forecast
+
+    def within(self, beta: float) -> AllWithin:
+        """The lesser of the proved bounds."""
+        if not (isinstance(beta, float) and 0 < beta < 1):
+            raise PlanError(f"beta must be a probability between 0 and 1, got {beta!r}")
+        queries = self._forecast.workload.queries
+        tails, simulated = self.by_tails(beta), self.by_simulation(beta)
+        if simulated < tails:
+            return AllWithin(simulated, beta, queries, len(self._farthest))
+        return AllWithin(tails, beta, queries, 0)
+
+    def by_tails(self, beta: float) -> float:
+        """Sidak's inequality with the tails of all answers."""
+        allowed = -log1p(-beta)
+        low, high = 0.0, max(self._classes.reach, np.finfo(float).tiny)
+        while self._classes.exponent(high) > allowed:
+            low, high = high, 2 * high
+        for _ in range(LIMITS.joint_bisections):
+            middle = (low + high) / 2
+            is_below = self._classes.exponent(middle) > allowed
+            low, high = (middle, high) if is_below else (low, middle)
+        return high + self._grid_error
+
+    def by_simulation(self, beta: float) -> float:
+        """An order statistic of public draws; infinite where they are too few."""
+        rank = order_statistic(len(self._farthest), beta)
+        return float(self._farthest[-rank]) if rank else inf
+
+    @cached_property
+    def _matrix(self) -> Array | csr_array | None:
+        """R, where it is needed and small enough."""
+        return None if self._forecast.strategy.is_direct else _readings(self._forecast)
+
+    @cached_property
+    def _classes(self) -> _Classes:
+        return _classes(self._forecast, self._matrix)
+
+    @cached_property
+    def _grid_error(self) -> float:
+        """How far the noise on the grid is from a smooth one, in any answer, at most.
+
+        A discrete Laplace variable is a difference of two whole parts of exponential ones, a
+        Gaussian is rounded: each is within one step of a smooth variable. By Cauchy and Schwarz
+        ``sum_j |r_j| step_j <= sqrt(sum_j 1 / units_j^2) sqrt(sum_j r_j^2 scale_j^2)``.
+        """
+        pairs = zip(self._forecast.strategy.block_rows, self._forecast.noise, strict=True)
+        steps = sqrt(sum(rows / noise.units**2 for rows, noise in pairs))
+        return steps * float(self._classes.tails.deviations.max())
+
+    @cached_property
+    def _farthest(self) -> Array:
+        """``max_q |e_q|`` of all draws, sorted."""
+        parts = list(_simulated(self._forecast, self._matrix))
+        return np.sort(np.concatenate(parts)) if parts else np.zeros(0)
+
+
+def order_statistic(draws: int, beta: float) -> int:
+    """The greatest j such that the j-th greatest of so many draws is a bound; 0 if none is.
+
+    At most ``j - 1`` draws lie above the quantile of level ``1 - p`` with probability
+    ``P(Bin(draws, p) <= j - 1)`` at most: that must not exceed the share of beta for seeds.
+
+    >>> order_statistic(10_000, 0.05)
+    399
+    """
+    from scipy.special import bdtr
+
+    seeds = beta * LIMITS.seed_share
+    if not draws:
+        return 0
+    exceeding = np.arange(int(draws * beta) + 1, dtype=np.float64)
+    return int(np.count_nonzero(bdtr(exceeding, draws, beta - seeds) <= seeds))
+
+
+# Tails, by classes of answers
+
+
+class _Tails(Protocol):
+    """``P(|noise of an answer| > t)``, or more, of classes of answers."""
+
+    @property
+    def deviations(self) -> Array:
+        """``sqrt(sum_j r_j^2 scale_j^2)`` of every class, at most."""
+
+    def above(self, t: Array) -> Array:
+        """The probability of every class, each at its own t of 0 or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    """Answers of nearly equal law: how many they are, their greatest bias and their tails."""
+
+    times: Array
+    biases: Array
+    tails: _Tails
+
+    @property
+    def reach(self) -> float:
+        """A first guess at the bound."""
+        return float((self.tails.deviations + self.biases).max())
+
+    def exponent(self, t: float) -> float:
+        """``-ln prod_q P(|e_q| <= t)``, or more."""
+        rest = t - self.biases
+        tails = np.where(self.tails.deviations > 0, self.tails.above(np.maximum(rest, 0.0)), 0.0)
+        with np.errstate(divide="ignore"):
+            return float(-(self.times * np.log1p(-np.where(rest < 0, 1.0, tails))).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class _Gaussian:
+    """Normal errors of these standard deviations."""
+
+    deviations: Array
+
+    def above(self, t: Array) -> Array:
+        from scipy.special import erfc
+
+        sizes = np.where(self.deviations > 0, self.deviations, 1.0)
+        return np.asarray(erfc(t / sizes / sqrt(2)), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Laplace:
+    """Sums of Laplace variables: ``theta`` that are tried, and the logarithm of the product.
+
+    ``deviations`` are ``sqrt(sum_j a_j^2)``: the standard deviation is sqrt(2) times that.
+    """
+
+    deviations: Array
+    theta: Array
+    log_products: Array
+
+    def above(self, t: Array) -> Array:
+        exponents = (self.log_products - self.theta * t[:, None]).min(axis=1)
+        return np.asarray(np.exp(np.minimum(exponents, 0.0)), dtype=np.float64)
+
+
+def _classes(forecast: Forecast, matrix: Array | csr_array | None) -> _Classes:
+    """The answers of a forecast by class; the matrix that leads to them, if there is one."""
+    if forecast.strategy.noise == "gaussian":
+        times, variances, _, biases = _listed(forecast)
+        members = _members(variances, biases)
+        deviations = _most(members, np.sqrt(variances))
+        return _Classes(_totals(members, times), _most(members, biases), _Gaussian(deviations))
+    if matrix is not None:
+        tails = _of_rows(matrix, forecast)
+        ones = np.ones(len(tails.deviations))
+        return _Classes(ones, np.zeros(1), tails)
+    times, variances, shapes, biases = _listed(forecast)
+    members = _members(variances, shapes)
+    tails = _of_moments(members, variances / 2, np.maximum(shapes, 1.0))
+    return _Classes(_totals(members, times), _most(members, biases), tails)
+
+
+def _listed(forecast: Forecast) -> tuple[Array, Array, Array, Array]:
+    """Of all answers: how often each, variance, number of equal noises, greatest bias.
+
+    Those of a group that are alike are listed once.
+    """
+    parts: list[tuple[Array, ...]] = []
+    strategy, noise = forecast.strategy, forecast.block_variances
+    totals, greatest = strategy.group_variances(noise)
+    is_plain = strategy.noise == "gaussian" and strategy.records is None
+    for t, term in enumerate(forecast.workload.terms):
+        is_even = totals[t] >= term.rows * greatest[t] * (1 - LIMITS.equal_variances)
+        biases = np.zeros(1) if strategy.records is None else forecast.biases(t)
+        if (is_plain and is_even) or term.rows > LIMITS.joint_listed:
+            shape = inf if strategy.noise == "gaussian" else 1.0
+            alike = (float(term.rows), greatest[t], shape, float(biases.max()))
+            parts.append(tuple(np.array([v]) for v in alike))
+            continue
+        columns = (once(strategy.variances(t, noise)), once(strategy.effective_terms(t)), biases)
+        size = max(len(c) for c in columns)
+        spread = (np.broadcast_to(c, (size,)) for c in columns)
+        parts.append((np.full(size, term.rows / size), *spread))
+    times, variances, shapes, biases = (np.concatenate(c) for c in zip(*parts, strict=True))
+    return times, variances * (1 + LIMITS.equal_variances), shapes, biases
+
+
+def _of_rows(matrix: Array | csr_array, forecast: Forecast) -> _Laplace:
+    """The product of every answer itself: its greatest draw is left out."""
+    from scipy.sparse import csr_array
+
+    scales = np.repeat([n.scale for n in forecast.noise], forecast.strategy.block_rows)
+    rows = csr_array(matrix)
+    a = np.abs(rows.data) * scales[rows.indices]
+
+    def summed(numbers: Array) -> Array:
+        whole = csr_array((numbers, rows.indices, rows.indptr), shape=rows.shape)
+        return np.asarray(whole.sum(axis=1), dtype=np.float64)
+
+    greatest = np.zeros(rows.shape[0])
+    of = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    np.maximum.at(greatest, of, a)
+    held = np.where(greatest > 0, greatest, 1.0)
+    shares = (a / held[of]) ** 2
+    products = [summed(-np.log1p(-(x**2) * shares)) + log1p(-(x**2)) for x in _tilts()]
+    return _Laplace(np.sqrt(summed(a**2)), _tilts() / held[:, None], np.stack(products, axis=1))
+
+
+def _of_moments(members: Integers, second: Array, shapes: Array) -> _Laplace:
+    """From ``V = sum a^2`` and the number n of equal draws with ``sum a^4 = V^2 / n`` alone.
+
+    With ``W = V / sqrt(n)``: by convexity of ``-ln(1 - theta^2 u) / u`` a square W and the rest
+    of V spread out over ever more draws have the greatest moments. The greatest square, whose
+    factor is left out, is at least ``V / n``. Of a class the worst of each counts: the logarithm
+    rises with V and W.
+    """
+    widest = np.minimum(second / np.sqrt(shapes) * (1 + LIMITS.equal_variances), second)
+    of_class = _most(members, second), _most(members, widest), -_most(members, -second / shapes)
+    v, w, low = (c[:, None] for c in of_class)
+    w = np.where(w > 0, w, 1.0)
+    theta = _tilts() / np.sqrt(w)
+    products = theta**2 * (v - w) - np.log1p(-(theta**2) * w) + np.log1p(-(theta**2) * low)
+    return _Laplace(np.sqrt(of_class[0]), theta, products)
+
+
+@cache
+def _tilts() -> Array:
+    """Values of theta that are tried, over the greatest: small ones for many equal draws."""
+    near_one = 1 - 2.0 ** -np.arange(6, LIMITS.tilt_bits, 2)
+    return np.concatenate([np.geomspace(1e-3, 0.5, 20), np.linspace(0.54, 0.98, 12), near_one])
+
+
+def _members(values: Array, others: Array) -> Integers:
+    """The number of the class of every entry: both values are within a small ratio there."""
+    with np.errstate(divide="ignore"):
+        levels = [np.ceil(np.log(v) * LIMITS.joint_levels) for v in (values, others)]
+    lowest = -float(LIMITS.joint_levels * 2048)  # below the logarithm of any float
+    first, second = (np.nan_to_num(x, neginf=lowest, posinf=-lowest) for x in levels)
+    _, members = np.unique(first * (-4 * lowest) + second, return_inverse=True)
+    return np.asarray(members, dtype=np.int64).reshape(-1)
+
+
+def _totals(members: Integers, values: Array) -> Array:
+    return np.asarray(np.bincount(members, values), dtype=np.float64)
+
+
+def _most(members: Integers, values: Array) -> Array:
+    out = np.full(int(members.max()) + 1, -inf)
+    np.maximum.at(out, members, values)
+    return out
+
+
+# Simulation
+
+
+def _simulated(forecast: Forecast, matrix: Array | csr_array | None) -> Iterator[Array]:
+    """``max_q (|e_q| + bias_q)`` of public draws, some at a time; nothing if that is too much."""
+    values, queries = sum(forecast.strategy.block_rows), forecast.workload.queries
+    if forecast.strategy.is_direct or values + queries > LIMITS.joint_size:
+        return  # independent errors: tails are exact
+    terms, strategy = forecast.workload.terms, forecast.strategy
+    if matrix is None:
+        work = (
+            queries
+            + LIMITS.value_work * values
+            + LIMITS.group_work * (len(terms) + len(strategy.blocks))
+        )
+        draws = LIMITS.joint_numbers // work
+        if draws < LIMITS.joint_least and LIMITS.joint_least * work <= LIMITS.joint_most:
+            draws = LIMITS.joint_least
+    else:
+        is_full = isinstance(matrix, np.ndarray)
+        work = matrix.size * (1 if is_full else LIMITS.sparse_work) + queries
+        work += LIMITS.draw_work * values
+        draws = LIMITS.joint_multiplications // work
+    draws = min(draws, LIMITS.joint_draws)
+    if order_statistic(draws, LIMITS.joint_beta) == 0:
+        return
+    biases = np.zeros(1)
+    if strategy.records is not None:
+        biases = np.concatenate([forecast.biases(t) for t in range(len(terms))])
+    source = Draws(f"farthest answer|{forecast.workload.digest()}|{strategy.noise}|{values}")
+    at_once = max(1, LIMITS.joint_held // (values + queries))
+    for start in range(0, draws, at_once):
+        noise = _grid_noise(forecast, source, min(at_once, draws - start))
+        if matrix is not None:
+            yield (np.abs(matrix @ noise) + biases[:, None]).max(axis=0)
+        else:
+            yield np.array([(np.abs(e) + biases).max() for e in _answers(forecast, noise)])
+
+
+def _grid_noise(forecast: Forecast, source: Draws, count: int) -> Array:
+    """Noise of all measured values as it will be drawn, column by draw, in counts.
+
+    With ``q = e^(-1/s)`` a discrete Laplace variable is at most -j with probability ``q^j / (1 +
+    q)``: the quantile of a uniform number. A Gaussian is rounded to whole steps.
+    """
+    rows = np.array(forecast.strategy.block_rows)
+    units = np.repeat([float(n.units) for n in forecast.noise], rows)[:, None]
+    steps = np.repeat([n.scale / n.units for n in forecast.noise], rows)[:, None]
+    if forecast.strategy.noise == "gaussian":
+        normals = source.normals(len(units) * count).reshape(len(units), count)
+        return np.asarray(np.rint(normals * units) * steps, dtype=np.float64)
+    u = source.uniforms(len(units) * count).reshape(len(units), count)
+    below = np.log(np.minimum(u, 1 - u)) + np.log1p(np.exp(-1 / units))
+    return np.asarray(np.ceil(units * below) * np.sign(u - 0.5) * steps, dtype=np.float64)
+
+
+def _answers(forecast: Forecast, noise: Array) -> Iterator[Array]:
+    """The noise of all answers for every column of noise of measured values."""
+    strategy = forecast.strategy
+    edges = np.cumsum(strategy.block_rows)[:-1]
+    constant = None
+    if strategy.records is not None:
+        zeros = [np.zeros(rows) for rows in strategy.block_rows]
+        constant = np.concatenate(strategy.answers(zeros))
+    for column in noise.T:
+        answers = np.concatenate(strategy.answers(np.split(column, edges)))
+        yield answers if constant is None else answers - constant
+
+
+def _readings(forecast: Forecast) -> Array | csr_array | None:
+    """R as one matrix, in the form that multiplies faster; None where it has too many numbers."""
+    from scipy.sparse import csr_array
+
+    strategy = forecast.strategy
+    first = np.concatenate([[0], np.cumsum(strategy.block_rows)])
+    rows, columns = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    entries, above, held = [np.zeros(0)], 0, 0
+    for t, term in enumerate(forecast.workload.terms):
+        try:
+            parts = strategy.readings(t)
+        except TooLarge:
+            return None
+        for b, part in parts.items():
+            at, of = np.nonzero(part)
+            rows.append(at + above)
+            columns.append(of + first[b])
+            entries.append(part[at, of])
+            held += len(at)
+        if held > LIMITS.joint_entries:
+            return None
+        above += term.rows
+    places = (np.concatenate(rows), np.concatenate(columns))
+    matrix = csr_array((np.concatenate(entries), places), shape=(above, int(first[-1])))
+    return matrix.toarray() if held > LIMITS.dense_share * above * first[-1] else matrix

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds on all answers at once: what they say holds, they are tight, and they are repeatable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import comb, exp
+
+import numpy as np
+import pytest
+
+import sfumato as sf
+from sfumato.errors import PlanError
+from sfumato.planning import joint_errors
+from sfumato.planning.forecast import Forecast
+from sfumato.planning.joint_errors import JointErrors, order_statistic
+from sfumato.planning.public_draws import Draws
+from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.strategy.base import Reconstruction
+from sfumato.types import Array
+from sfumato.workload.workload import Workload
+
+BETA = 0.05
+PURE, GAUSSIAN = sf.Budget(epsilon=1), sf.Budget(epsilon=1, delta="1e-6")
+LINE = sf.Domain({"x": 64})
+BITS = sf.Domain({f"q{i}": 2 for i in range(6)})
+RANDOM = np.random.default_rng(3).integers(0, 2, (60, 32)).astype(float)
+
+CASES: dict[str, tuple[Workload, sf.Budget, str | None]] = {
+    "one answer": (sf.prefixes(sf.Domain({"x": 1}), "x"), PURE, "laplace"),
+    "laplace": (sf.prefixes(LINE, "x"), PURE, "laplace"),
+    "gaussian": (sf.prefixes(LINE, "x"), GAUSSIAN, "gaussian"),
+    "table": (sf.marginals(BITS, 2), PURE, "laplace-table"),
+    "tree": (sf.prefixes(LINE, "x"), PURE, "laplace-tree"),
+    "wavelet": (sf.ranges(sf.Domain({"x": 16}), "x"), PURE, "laplace-wavelet"),
+    "prefixes": (sf.prefixes(LINE, "x"), GAUSSIAN, "factorization"),
+    "marginals": (sf.marginals(BITS, 3), GAUSSIAN, "factorization"),
+    "fourier": (sf.marginals(BITS, 3), PURE, "laplace-fourier"),
+    "explicit": (sf.explicit(sf.Domain({"x": 32}), ["x"], RANDOM), PURE, "laplace-optimum"),
+}
+
+
+def _planned(case: str) -> sf.Plan:
+    work, budget, mechanism = CASES[case]
+    return sf.plan(work, budget, mechanism=mechanism, cache=False)
+
+
+def _reconstruction(forecast: Forecast) -> Array:
+    """R, one measured value after the other, by what answers a release."""
+    strategy = forecast.strategy
+    edges = np.cumsum(strategy.block_rows)[:-1]
+    units = np.eye(sum(strategy.block_rows))
+    return np.stack([np.concatenate(strategy.answers(np.split(u, edges))) for u in units], axis=1)
+
+
+def _farthest(forecast: Forecast, draws: int, seed: int) -> Array:
+    """The farthest answer of fresh smooth noise, by another generator."""
+    rng, matrix = np.random.default_rng(seed), _reconstruction(forecast)
+    scales = np.repeat([n.scale for n in forecast.noise], forecast.strategy.block_rows)
+    size = (len(scales), draws)
+    noise = (
+        rng.laplace(size=size) if forecast.strategy.noise == "laplace" else rng.normal(size=size)
+    )
+    return np.asarray(np.abs(matrix @ (noise * scales[:, None])).max(axis=0))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_bound_holds_and_is_within_a_tenth_of_the_quantile(case: str) -> None:
+    plan = _planned(case)
+    bound, drawn = plan.error_bound(BETA), _farthest(plan.forecast, 10_000, seed=11)
+    allowed = BETA + 4 * (BETA / len(drawn)) ** 0.5  # beyond with probability 3e-5
+    assert np.mean(drawn > bound) < allowed
+    assert np.mean(drawn > 0.85 * bound) > allowed  # a twin that must fail
+    assert bound < 1.1 * np.quantile(drawn, 1 - BETA)
+
+
+@pytest.mark.parametrize("case", ["table", "tree", "fourier", "prefixes"])
+def test_each_bound_holds_by_itself(case: str) -> None:
+    """Tails with rows of R, tails with moments of rows alone, and simulation."""
+    forecast = _planned(case).forecast
+    drawn = _farthest(forecast, 10_000, seed=5)
+    joint, implicit = JointErrors(forecast), JointErrors(forecast)
+    implicit.__dict__["_matrix"] = None
+    for beta in (0.3, 0.05, 1e-3):
+        allowed = beta + 4 * (beta / len(drawn)) ** 0.5
+        bounds = [joint.by_tails(beta), implicit.by_tails(beta), joint.by_simulation(beta)]
+        assert all(np.mean(drawn > bound) < allowed for bound in bounds)
+        assert bounds[0] < 1.35 * np.quantile(drawn, 1 - beta)
+        assert bounds[0] <= bounds[1] * (1 + 1e-6)
+
+
+def _tail(scales: list[float], t: float) -> tuple[float, float]:
+    """The bound on ``P(|sum a L| > t)`` by the draws themselves, and by their moments alone."""
+    a = np.array(scales)
+    strategy = sf.plan(
+        sf.marginals(sf.Domain({"x": len(a)}), 1), PURE, mechanism="laplace"
+    ).strategy
+    noise = (BlockNoise("laplace", 2**16, 16),)
+    forecast = Forecast(strategy.workload, PURE, "add-remove", "rmse", None, strategy, noise, ())
+    rows = joint_errors._of_rows(a[None, :], forecast)
+    second = np.array([(a**2).sum()])
+    shapes = second**2 / (a**4).sum()
+    moments = joint_errors._of_moments(np.zeros(1, dtype=int), second, shapes)
+    return float(rows.above(np.array([t]))[0]), float(moments.above(np.array([t]))[0])
+
+
+@pytest.mark.parametrize("t", [1.0, 4.0, 12.0, 30.0])
+def test_laplace_tails_are_above_closed_forms(t: float) -> None:
+    for scale in (1.0, 0.3):
+        single = exp(-t / scale)
+        assert _tail([scale], t) == pytest.approx((single, single), rel=1e-4 * t / scale)
+    two, unequal = exp(-t) * (1 + t / 2), (exp(-t) - 0.25 * exp(-2 * t)) / 0.75
+    for scales, exact in (([1.0, 1.0], two), ([1.0, 0.5], unequal)):
+        rows, moments = _tail(scales, t)
+        assert exact * (1 - 1e-9) <= min(rows, moments)
+        assert rows <= 1.01 * moments
+        assert rows < 3 * exact
+
+
+def test_the_order_statistic_is_that_of_the_binomial_law() -> None:
+    draws, beta = 400, 0.05
+    seeds = beta * joint_errors.LIMITS.seed_share
+    p, total, j = beta - seeds, 0.0, 0
+    while True:
+        total += comb(draws, j) * p**j * (1 - p) ** (draws - j)
+        if total > seeds:
+            break
+        j += 1
+    assert order_statistic(draws, beta) == j > 0
+    assert order_statistic(100, beta) == order_statistic(0, beta) == 0
+
+
+def test_draws_have_the_law_of_the_noise_on_its_grid() -> None:
+    """Scales of few steps, where a smooth law would be noticed."""
+    strategy = sf.plan(sf.marginals(sf.Domain({"x": 2}), 1), PURE, mechanism="laplace").strategy
+    blank = Forecast(strategy.workload, PURE, "add-remove", "rmse", None, strategy, (), ())
+    forecast = replace(blank, noise=(BlockNoise("laplace", 2, 1),))
+    drawn = joint_errors._grid_noise(forecast, Draws("test"), 20_000).reshape(-1)
+    assert set(np.unique(drawn * 2 % 1)) == {0.0}
+    q = exp(-1 / 2)
+    share, exact, smooth = np.mean(drawn == 0), (1 - q) / (1 + q), 1 - exp(-1 / 4)
+    assert abs(share - exact) < 5 * (exact / drawn.size) ** 0.5 < abs(share - smooth)
+    assert drawn.var() == pytest.approx(forecast.noise[0].variance, rel=0.05)
+
+
+def test_strategies_know_their_own_rows() -> None:
+    for case in ("marginals", "fourier"):
+        strategy = _planned(case).strategy.in_normal_form
+        for term in (0, len(strategy.workload.terms) - 1):
+            own, slow = strategy.readings(term), Reconstruction.readings(strategy, term)
+            assert own.keys() == slow.keys()
+            assert all(np.allclose(own[b], slow[b]) for b in own)
+
+
+def test_equal_questions_have_equal_bounds_that_fall_with_beta() -> None:
+    work, budget, mechanism = CASES["tree"]
+    once = sf.plan(work, budget, mechanism=mechanism, cache=False)
+    twice = sf.plan(work | work, budget, mechanism=mechanism, cache=False)
+    assert once.error_bound(BETA) == twice.error_bound(BETA)
+    bounds = [once.error_bound(beta) for beta in (1e-9, 1e-4, 0.01, 0.05, 0.5, 0.95)]
+    assert bounds == sorted(bounds, reverse=True)
+    with pytest.raises(PlanError, match="beta must be a probability between 0 and 1, got 1"):
+        once.error_bound(1.0)
+
+
+def test_a_plan_says_what_proves_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = str(_planned("tree").all_within(BETA))
+    assert said.startswith("with probability 0.95 all 64 answers err by at most ")
+    assert "public draws of the noise (a misleading seed has probability 8e-07" in said
+    assert "by the tails of all answers" in str(_planned("laplace").all_within(BETA))
+    few = replace(joint_errors.LIMITS, joint_size=10)
+    monkeypatch.setattr(joint_errors, "LIMITS", few)
+    assert _planned("tree").all_within(BETA).draws == 0
