@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.golden SECTION`` prints a section, ``--write [SECTION ...]`` renews."""
+"""``python -m tests.golden SECTION ...`` prints sections, ``--write [SECTION ...]`` renews."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from tests.golden import sections, stored
 
 
 def main(arguments: list[str]) -> None:
-    """Print one section, or write some (all, if none is named)."""
+    """Print some sections, or write some (all, if none is named)."""
     if arguments[:1] != ["--write"]:
-        [name] = arguments
-        content = getattr(sections, f"of_{name}")()
-        print(json.dumps(stored.plain(content), ensure_ascii=False))
+        contents = {n: stored.plain(getattr(sections, f"of_{n}")()) for n in arguments}
+        print(json.dumps(contents, ensure_ascii=False))
         return
-    for name in arguments[1:] or stored.SECTIONS:
-        stored.write(name, stored.made(name))
+    for name, content in stored.made(*(arguments[1:] or stored.SECTIONS)).items():
+        stored.write(name, content)
         print(f"wrote {name}")
     stored.write("environment", stored.environment())
 

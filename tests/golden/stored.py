@@ -91,8 +91,8 @@ def environment() -> dict[str, str]:
     return {**{name: version(name) for name in sorted(names)}, "arithmetic": " ".join(kernels)}
 
 
-def made(section: str) -> object:
-    """A section as the package makes it today, in a process of its own."""
+def made(*sections: str) -> dict[str, object]:
+    """Sections as the package makes them today, in a process of their own."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "SYSTEMROOT")
     source = Path(sf.__file__).parents[1]
     variables = {
@@ -100,10 +100,12 @@ def made(section: str) -> object:
         **VARIABLES,
         "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]),
     }
-    command = [sys.executable, "-m", "tests.golden", section]
+    command = [sys.executable, "-m", "tests.golden", *sections]
     done = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+    contents = json.loads(done.stdout)
+    assert isinstance(contents, dict)
+    return contents
 
 
 def read(section: str) -> object:

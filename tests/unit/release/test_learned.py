@@ -278,10 +278,13 @@ def test_constraints_are_kept_by_further_answers(method):
 
 # --- coverage --------------------------------------------------------------------------------
 
-RELEASES = 60
+RELEASES = 15  # the twins fail by far: their intervals hold in two of three cases
 LEVEL = 0.95
 NOISE = 8.0  # in counts
 CELLS = 6
+RANGES = [(2, 6), (0, 3), (4, 8), (1, 1)]
+QUANTILES = [0.2, 0.4, 0.5, 0.8]
+COMBINATIONS = ({1: 1.0, 2: -2.0, 3: 0.5}, {1: 1.0, 3: -1.0}, {2: 1.0, 3: 1.0}, {1: 2.0, 2: 1.0})
 PLAN = {method: sf.plan_adaptive(WORK, BUDGET, method=method) for method in METHODS}
 
 
@@ -348,29 +351,31 @@ def questions(release: sf.Release, table: pd.DataFrame) -> list[tuple[str, float
     cells = exact(("age", "sex"), table).reshape(-1)
     frame = release.answers("age", by="sex", level=LEVEL)
     each = [("cell", frame["low"][i], frame["high"][i], cells[i]) for i in range(CELLS)]
-    row = release.ranges("age", [(2, 6)], level=LEVEL).iloc[0]
-    sums = release.combine({"age": {1: 1.0, 2: -2.0, 3: 0.5}}, level=LEVEL)
-    both = release.combine({"age": {1: 1.0}, "pay": {2: -1.0}}, level=LEVEL)
+    asked = release.ranges("age", RANGES, level=LEVEL)
+    for low, high, (first, last) in zip(asked["low"], asked["high"], RANGES, strict=True):
+        each.append(("range", low, high, age[first : last + 1].sum()))
+    for weights in COMBINATIONS:
+        sums = release.combine({"age": weights}, level=LEVEL)
+        truth = sum(weight * age[cell] for cell, weight in weights.items())
+        each.append(("combination", sums.low, sums.high, truth))
+    for cell in (1, 2, 3):
+        both = release.combine({"age": {cell: 1.0}, "pay": {2: -1.0}}, level=LEVEL)
+        each.append(("two groups", both.low, both.high, age[cell] - pay[2]))
     mean = release.answers(group="mean pay by sex", level=LEVEL).iloc[0]
     middle = (2 * (table["pay"] // 2) + 0.5)[table["sex"] == "f"].mean()
-    median = release.quantiles("age", 0.5, level=LEVEL).iloc[0]
-    true_median = float(np.quantile(table["age"], 0.5, method="inverted_cdf"))
-    return [
-        *each,
-        ("range", row["low"], row["high"], age[2:7].sum()),
-        ("combination", sums.low, sums.high, age[1] - 2 * age[2] + age[3] / 2),
-        ("two groups", both.low, both.high, age[1] - pay[2]),
-        ("mean", mean["low"], mean["high"], middle),
-        ("median", median["low"], median["high"], true_median),
-    ]
+    each.append(("mean", mean["low"], mean["high"], middle))
+    asked = release.quantiles("age", QUANTILES, level=LEVEL)
+    truths = np.quantile(table["age"], QUANTILES, method="inverted_cdf")
+    each += zip(["quantile"] * len(truths), asked["low"], asked["high"], truths, strict=True)
+    return each
 
 
 @cache
-def coverage(method: str, claimed: float) -> dict[str, np.ndarray]:
+def coverage(method: str, claimed: float, releases: int = RELEASES) -> dict[str, np.ndarray]:
     """Which intervals hold, over many releases."""
     table = people(300)
     held: dict[str, list[bool]] = {}
-    for seed in range(RELEASES):
+    for seed in range(releases):
         for name, low, high, truth in questions(made_up(method, seed, claimed), table):
             assert np.isfinite([low, high]).all(), (name, low, high)
             held.setdefault(name, []).append(bool(low - 1e-6 <= truth <= high + 1e-6))
@@ -382,8 +387,9 @@ def pvalue(hits: np.ndarray) -> float:
 
 
 @each_method
-def test_intervals_hold_as_often_as_they_say(method):
-    for name, hits in coverage(method, 1.0).items():
+@pytest.mark.parametrize("releases", [RELEASES, pytest.param(90, marks=pytest.mark.slow)])
+def test_intervals_hold_as_often_as_they_say(method, releases):
+    for name, hits in coverage(method, 1.0, releases).items():
         assert pvalue(hits) > ALPHA, (name, hits.mean())
 
 
@@ -393,4 +399,5 @@ def test_halved_intervals_are_caught(method):
     hits = coverage(method, 0.5)
     assert pvalue(hits["cell"]) < ALPHA
     if method == "tables":  # sums of intervals are wide enough to hold even so
-        assert pvalue(hits["combination"]) < 1e-3
+        assert pvalue(hits["combination"]) < ALPHA
+        assert pvalue(hits["range"]) < ALPHA
