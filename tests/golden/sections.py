@@ -494,6 +494,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("draft", "missing.csv"),
     ("ledger", "show", "missing.ledger"),
     ("nonsense",),
+    ("select", "release.toml", "--top", "2", "--estimate"),
+    ("select", "release.toml", "--json", "--counts", "--no-ledger", "--yes"),
 )
 
 

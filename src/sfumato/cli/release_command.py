@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
     from sfumato.planning.forecast import Forecast
     from sfumato.refine.intervals import Intervals
+    from sfumato.release.provenance import Promised
     from sfumato.release.release import Release
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.linear import Plan
@@ -61,8 +62,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "app",
+    "check_left",
+    "interrupted",
+    "ledger_document",
+    "ledger_in_words",
+    "ledger_terms",
+    "open_ledger",
     "published",
     "release",
+    "spending_question",
 ]
 
 
@@ -155,7 +163,7 @@ def release(
     check_columns(table, spec.domain, spec.unit)
     plan = _for_table(plan, table, output)
     name = name_of(table, spec.name) or public_name(table)
-    ledger = None if at is None else _open_ledger(at, plan, name, spec)
+    ledger = None if at is None else open_ledger(at, plan, name, spec)
     is_stored = ledger is not None and plan.stored_key(ledger, key=key) is not None
     if ledger is not None and not is_stored:
         _check_debit(ledger, plan, key)
@@ -165,9 +173,9 @@ def release(
             "first line) is a record of nulls, which go where the schema says."
         )
     if not (is_stored or yes):
-        output.confirm(_question(plan, at, ledger))
+        output.confirm(spending_question(plan, at, ledger))
     if at is not None and ledger is None:
-        ledger = _terms(at, plan, name).open_or_create(at.path)
+        ledger = ledger_terms(at, plan, name).open_or_create(at.path)
         output.note(f"Created the ledger {at.path} with a total of {ledger.budget.describe()}.")
 
     try:
@@ -179,7 +187,7 @@ def release(
                 write_notebook(files["notebook"], os.path.relpath(path, folder), ".")
             document, shown = published(plan, result, files, ledger)
     except KeyboardInterrupt:
-        output.note(_interrupted(ledger, key or plan.digest()))
+        output.note(interrupted(ledger, key or plan.digest()))
         raise
     queries = plan.workload.queries
     answers = "1 answer" if queries == 1 else f"{queries:,} answers"
@@ -271,22 +279,20 @@ def _for_table(plan: Plan | AdaptivePlan, table: Table, output: Output) -> Plan 
     return own
 
 
-def _terms(at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str) -> Terms:
+def ledger_terms(at: LedgerSpec, plan: Promised, table_id: str) -> Terms:
     """What the ledger of this release is opened with if it is new."""
     unit = unit_of(plan.unit)
     return Terms(table_id, plan.neighbours, unit, at.total or at.total_if_new or plan.budget)
 
 
-def _open_ledger(
-    at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str, spec: Spec
-) -> Ledger | None:
+def open_ledger(at: LedgerSpec, plan: Promised, table_id: str, spec: Spec) -> Ledger | None:
     """The ledger of this table; None if the spec says that it is to be created.
 
     A new one is created only if this release fits into it, and after somebody has agreed.
     """
     from sfumato.ledger.ledger import Ledger
 
-    terms = _terms(at, plan, table_id)
+    terms = ledger_terms(at, plan, table_id)
     if not at.create or Ledger.exists(at.path):
         advice = f"\nor add create = true to the table [ledger] of {spec.path}"
         ledger = terms.open(at.path, advice=advice if spec.ledger == at else "")
@@ -305,7 +311,7 @@ def _check_debit(ledger: Ledger, plan: Plan | AdaptivePlan, key: str | None) -> 
     ledger.check_unit(unit_of(plan.unit))
     if key is None:
         _check_new(ledger, plan)
-    _check_left(ledger, plan)
+    check_left(ledger, plan)
 
 
 def _check_new(ledger: Ledger, plan: Plan | AdaptivePlan) -> None:
@@ -335,20 +341,20 @@ def _without_strategy(request: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in request.items() if name not in ("strategy", "noise")}
 
 
-def _check_left(ledger: Ledger, plan: Plan | AdaptivePlan) -> None:
+def check_left(ledger: Ledger, plan: Promised, what: str = "release") -> None:
     """Refuse before the table is read; the debit itself checks again, in one transaction."""
     from sfumato.release.provenance import cost_in_words
 
     price = ledger.price(plan.cost, delta=plan.budget.delta)
     if not price.fits:
         raise BudgetExhausted(
-            f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}, it "
+            f"budget refused: this {what} costs {cost_in_words(plan.cost, plan.budget)}, it "
             f"{price.describe()}; of the total {ledger.budget.describe()} in {ledger.place}, "
             f"{ledger.remaining().describe()}; lower the cost or ask the curator"
         )
 
 
-def _interrupted(ledger: Ledger | None, key: str) -> str:
+def interrupted(ledger: Ledger | None, key: str) -> str:
     """What an interrupted release has spent."""
     if ledger is None:
         return "There is no ledger: unless it was still counting, take the budget as spent."
@@ -359,7 +365,9 @@ def _interrupted(ledger: Ledger | None, key: str) -> str:
     return "Nothing was spent."
 
 
-def _question(plan: Plan | AdaptivePlan, at: LedgerSpec | None, ledger: Ledger | None) -> str:
+def spending_question(
+    plan: Promised, at: LedgerSpec | None, ledger: Ledger | None, what: str = "release"
+) -> str:
     """What is about to be spent, in one line."""
     from sfumato.release.provenance import cost_in_words
 
@@ -373,7 +381,7 @@ def _question(plan: Plan | AdaptivePlan, at: LedgerSpec | None, ledger: Ledger |
     elif at is not None:
         total = at.total or at.total_if_new or plan.budget
         left = f" The ledger {at.path} is created with a total of {total.describe()}."
-    return f"This release spends {cost_in_words(plan.cost, plan.budget)}.{left}"
+    return f"This {what} spends {cost_in_words(plan.cost, plan.budget)}.{left}"
 
 
 def published(
@@ -392,7 +400,7 @@ def published(
     made = plan if forecast is None else forecast
     document = _document(made, result)
     places: dict[str, object] = {
-        "ledger": _ledger_document(result.provenance, ledger),
+        "ledger": ledger_document(result.provenance.get("ledger"), ledger),
         "files": {kind: str(path) for kind, path in files.items()},
     }
     text = constraints_in_words(result.provenance)
@@ -426,7 +434,7 @@ def published(
             ("spent", spent),
             ("mechanism", made.mechanism),
             *rows,
-            ("ledger", _ledger_in_words(ledger)),
+            ("ledger", ledger_in_words(ledger)),
             *((kind, str(path)) for kind, path in files.items()),
         ]
     )
@@ -453,20 +461,18 @@ def _intervals_in_words(result: Release) -> str:
     return f"{number:,} of {result.workload.queries:,} answers, from the noise of what was measured"
 
 
-def _ledger_document(
-    provenance: Mapping[str, object], ledger: Ledger | None
-) -> dict[str, object] | None:
+def ledger_document(entry: object, ledger: Ledger | None) -> dict[str, object] | None:
     """The debit of a release, and what it left."""
     if ledger is None:
         return None
     return {
         "path": ledger.place,
-        "entry": provenance.get("ledger"),
+        "entry": entry,
         "remaining_share": float(ledger.remaining().share),
     }
 
 
-def _ledger_in_words(ledger: Ledger | None) -> str:
+def ledger_in_words(ledger: Ledger | None) -> str:
     """What is left for further releases."""
     if ledger is None:
         return "none: nothing remembers what was spent"

@@ -10,6 +10,7 @@
                   or adaptive, rounds
     [ledger]      path, the total budget of the table, its lanes    (optional)
     [release]     out, level, intervals, project             (optional)
+    [selection]   top, which, counts, ...: for `sfumato select`  (optional)
     [session]     questions, updates, ...: for `sfumato ask`  (optional)
 
 Reading it touches no data: the source need not exist. Every fault is a ``SchemaError`` with the
@@ -21,7 +22,7 @@ server shares; ``at`` is the place of the table in its file, for the line in a m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -32,6 +33,7 @@ from sfumato.cli.shipped_tables import is_shipped, shipped_domain, shipped_table
 from sfumato.domain.domain import domain_from
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetError, LedgerError, PlanError, SchemaError, TableError, TooLarge
+from sfumato.planning.selection_plans import SelectionMechanism
 from sfumato.privacy.budget import Budget
 from sfumato.toml import STRICT, KeyPath, TomlFile, read_toml, validated
 from sfumato.types import Neighbours
@@ -40,6 +42,7 @@ from sfumato.vault.sources import CsvRule, CsvSource, SqlSource, engine_source, 
 if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
     from sfumato.run.adaptive import AdaptivePlan
+    from sfumato.run.choose import SelectionPlan
     from sfumato.run.linear import Plan, PlanLedger
     from sfumato.session.session import SessionPlan
     from sfumato.types import Noise, Objective, Progress
@@ -52,6 +55,7 @@ __all__ = [
     "FileTable",
     "LedgerSpec",
     "PlannedTable",
+    "SelectionTable",
     "SessionTable",
     "Spec",
     "SpecTables",
@@ -169,6 +173,16 @@ class SessionTable(FileTable):
         )
 
 
+class SelectionTable(FileTable):
+    """``[selection]``: which of the queries are chosen (``sfumato select``)."""
+
+    top: Annotated[int, Field(ge=1)] = 1
+    which: Literal["largest", "smallest"] = "largest"
+    counts: bool = False
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    mechanism: SelectionMechanism | None = None
+
+
 class SpecTables(FileTable):
     """All tables of a spec file, each by itself."""
 
@@ -180,6 +194,7 @@ class SpecTables(FileTable):
     plan: _Plan = _Plan()
     ledger: _Ledger | None = None
     release: _Release = _Release()
+    selection: SelectionTable = SelectionTable()
     session: SessionTable | None = None
 
 
@@ -228,6 +243,7 @@ class Spec:
     adaptive: Adaptive | None
     rounds: int | None
     constraints: Constraints | None = None
+    selection: SelectionTable = field(default_factory=SelectionTable)
 
     def plan(
         self,
@@ -308,6 +324,30 @@ class Spec:
                 "prefixes, whose differences they are, else for fewer attributes"
             )
         return plan
+
+    def plan_selection(self, sql: str | None = None) -> SelectionPlan:
+        """The plan of a selection among the queries, or of a SELECT; touches no data."""
+        from sfumato.run.choose import plan_selection
+
+        if self.budget is None:
+            raise PlanError(
+                f"{self.path} gives an error to reach, a selection needs a budget; write epsilon, "
+                "rho or mu into [budget]"
+            )
+        chosen = self.selection
+        is_sql = sql is not None
+        return plan_selection(
+            self.workload if sql is None else sql,
+            self.budget,
+            self.neighbours,
+            top=None if is_sql else chosen.top,
+            which=None if is_sql else chosen.which,
+            counts=None if is_sql else chosen.counts,
+            domain=self.domain if is_sql else None,
+            unit=self.unit,
+            mechanism=chosen.mechanism,
+            confidence=chosen.confidence,
+        )
 
     def table(self) -> str | SqlSource | CsvSource:
         """The source of the records, for ``Plan.release``."""
@@ -396,6 +436,7 @@ def read_spec(path: str | Path, *, needs_workload: bool = True) -> Spec:
         adaptive=tables.plan.adaptive,
         rounds=tables.plan.rounds,
         constraints=constraints_from(file, domain),
+        selection=tables.selection,
     )
 
 

@@ -75,6 +75,7 @@ COMMANDS = [
     ("draft",),
     ("plan",),
     ("release",),
+    ("select",),
     ("compare",),
     ("audit",),
     ("ask",),
