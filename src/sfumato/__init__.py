@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from sfumato.session.session import SessionPlan as SessionPlan
     from sfumato.session.session import open_session as open_session
     from sfumato.session.session import plan_session as plan_session
-    from sfumato.study.factorization_norm import factorize as factorize
+    from sfumato.study.matrix_norms import factorize as factorize
     from sfumato.study.projection_forecast import forecast_projection as forecast_projection
     from sfumato.study.widths import gaussian_width as gaussian_width
     from sfumato.study.widths import mean_width as mean_width
@@ -149,7 +149,7 @@ _HOMES = {
     "recommend": "sfumato.run.advice",
     "watch": "sfumato.run.watch",
     # Mathematics, also in `sfumato.study`.
-    "factorize": "sfumato.study.factorization_norm",
+    "factorize": "sfumato.study.matrix_norms",
     "forecast_projection": "sfumato.study.projection_forecast",
     "gaussian_width": "sfumato.study.widths",
     "mean_width": "sfumato.study.widths",

@@ -43,7 +43,7 @@ from sfumato_audit.events import Score
 from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs
 from sfumato_audit.subjects.chosen import mwem_subject, selection_subject
 from sfumato_audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
-from sfumato_audit.subjects.local import Code, one_bit_subject
+from sfumato_audit.subjects.local import Code, one_bit_subject, unary_subject
 from sfumato_audit.subjects.measured import K_QUERIES, Measuring, k_norm_subject
 from sfumato_audit.subjects.online import LANES, filter_subject
 from sfumato_audit.subjects.sources import (
@@ -54,6 +54,7 @@ from sfumato_audit.subjects.sources import (
     source_subject,
 )
 from sfumato_audit.subjects.sparse import session_plan, session_subject
+from sfumato_audit.subjects.textbook import Counts, broken_textbook_subjects
 from sfumato_audit.subjects.units import (
     UNIT,
     Counted,
@@ -86,7 +87,8 @@ def broken_subjects() -> tuple[
     | Subject[People]
     | Subject[CsvFile]
     | Subject[Filtered]
-    | Subject[Numbers],
+    | Subject[Numbers]
+    | Subject[Counts],
     ...,
 ]:
     """Everything that must be caught."""
@@ -102,6 +104,8 @@ def broken_subjects() -> tuple[
         *_wrong_selections(),
         *_wrong_sessions(),
         one_bit_subject("local factorization at twice its epsilon", 2, is_broken=True),
+        *broken_textbook_subjects(),
+        unary_subject("unary encoding: every bit at the whole of epsilon", 2, is_broken=True),
         filter_subject(
             "ledger: the better of two filters after the fact",
             LANES,

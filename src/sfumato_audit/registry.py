@@ -41,6 +41,10 @@ OUTSIDE = (  # modules that promise privacy outside of the vault
     "sfumato.run.choose",
     "sfumato.run.correct",
     "sfumato.run.rounds",
+    "sfumato.run.textbook_choice",
+    "sfumato.run.textbook_linear",
+    "sfumato.run.textbook_sparse",
+    "sfumato.run.textbook_weights",
     "sfumato.run.watch",
 )
 # "Privacy: none" says that what is returned stays in the vault; post-processing touches no data.
@@ -56,6 +60,7 @@ def sound_subjects() -> list[Subject[Any]]:
     from sfumato_audit.subjects.online import online_subjects, stream_subjects
     from sfumato_audit.subjects.sources import source_subjects
     from sfumato_audit.subjects.sparse import session_subjects, sparse_subjects
+    from sfumato_audit.subjects.textbook import textbook_subjects
     from sfumato_audit.subjects.units import unit_subjects
     from sfumato_audit.subjects.values import value_subjects
 
@@ -72,6 +77,7 @@ def sound_subjects() -> list[Subject[Any]]:
         *sparse_subjects(),
         *online_subjects(),
         *session_subjects(),
+        *textbook_subjects(),
     ]
 
 

@@ -21,7 +21,7 @@ from sfumato.study.error_bounds import (
     laplace_rows_needed,
     table_error,
 )
-from sfumato.study.hedge import weights_rows_needed
+from sfumato.study.experts import weights_rows_needed
 from sfumato.study.local_model import RandomizedResponse, response_error
 from sfumato.study.widths import closed_form
 

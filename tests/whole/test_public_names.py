@@ -82,7 +82,7 @@ def test_names_of_before_work_and_say_the_new_one() -> None:
 
 def test_plan_stays_the_function_whatever_is_imported() -> None:
     import sfumato.planning.planner
-    import sfumato.study.factorization_norm
+    import sfumato.study.matrix_norms
 
     assert callable(sf.plan)
     assert sfumato.plan is sf.plan

@@ -28,6 +28,21 @@ class RunLimits:
     groups_shown: int = 12
     """Groups that a plan shows of itself: about a screen."""
 
+    # textbook
+    answers_shown: int = 6
+    """Answers that a mechanism of the notes shows of itself: a line."""
+    textbook_records: int = 2**44
+    """Records of a histogram: what exact counting in 64 bits is proved for."""
+    textbook_number: int = 2**50
+    """Exact numbers are clamped at plus and minus this: on their grid they stay floats."""
+    textbook_slack_bits: int = 12
+    """Rounding floats to a grid makes noise larger by at most 2^-12 of itself."""
+
+    textbook_discoveries: int = 10_000
+    """Discoveries of one sparse vector of the notes: the cost lists a part for each."""
+    textbook_cells: int = 2**20
+    """Cells of a histogram that learns: every update visits all of them."""
+
     # adaptive
     rounds_per_attribute: int = 7
     """Rounds for tables unless a number is given, of which there are at most as many as tables."""

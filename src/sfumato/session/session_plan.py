@@ -13,7 +13,7 @@ teach, ``2 (T/n)^2`` of relative entropy (Hoeffding's lemma and the entropy ``ln
 start), and a threshold T that an exact estimate crosses by noise in one epoch of five. The noise of
 tests is one-sided where that is best: the pair of laws and the split of the budget are those with
 the least bound on free answers.
-``learning="hedge"``: the parameters of the theorem in ``study/hedge.py`` (Hardt,
+``learning="hedge"``: the parameters of the theorem in ``study/experts.py`` (Hardt,
 Rothblum 2010; Dwork, Roth 2014, Algorithm 6), for which the number of updates is proved to do.
 Neither choice touches privacy, which is the ledger's; proof page: ``docs/proofs/online.md``.
 """
@@ -47,7 +47,7 @@ from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw, noise_cost
 from sfumato.session.histogram import Learning
 from sfumato.session.session_limits import LIMITS
-from sfumato.study.hedge import Weights, multiplicative_weights, weights_rows_needed
+from sfumato.study.experts import Weights, weights_error, weights_rows_needed
 from sfumato.types import Neighbours
 from sfumato.workload.build import check_domain
 
@@ -281,9 +281,7 @@ class SessionParameters:
         Returns:
             The error and its parameters.
         """
-        return multiplicative_weights(
-            self.questions, self.domain.size, records, self.budget, beta=self.beta
-        )
+        return weights_error(self.questions, self.domain.size, records, self.budget, beta=self.beta)
 
     def records_needed(self, alpha: float) -> int:
         """How many records the theorem needs for errors of at most ``alpha`` of them.

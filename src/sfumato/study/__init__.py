@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mathematics of the lecture notes, as ``sf.study``: for study and comparison, not for release.
+"""The mechanisms, bounds and quantities of the lecture notes by the notes' names, as ``sf.study``.
 
     import sfumato as sf
-    sf.study.factorize(matrix).gamma          # the factorization norm, with a certificate
-    sf.study.response_error(sf.study.RandomizedResponse(1, 2), rows=1000, queries=10, beta=0.05)
+    noisy = sf.study.laplace_mechanism(F, histogram, epsilon=1)
+    noisy.answers, noisy.cost, noisy.noise, noisy.error_bound(beta=0.05)
+    sf.study.factorization_norm(F)      # gamma(F), with a certificate
 
-docs/map.md leads from every theorem and algorithm of the notes to its name here. Modules of this
-room are called by no release. Names of other rooms, such as the sparse vector of the vault, are the
-very functions that releases run, without what guards them: no ledger is debited.
+docs/study.md shows every name once, docs/map.md leads from every theorem and algorithm of the notes
+to its name here. Mechanisms draw exact noise, on arrays and tables; with ``ledger=`` they debit
+before it is drawn, without one what was spent is the caller's to remember. Releases (`sf.plan`)
+choose among mechanisms and have intervals. Modules of this room are called by no release, names of
+other rooms are the very functions that releases run.
 """
 
 from __future__ import annotations
@@ -16,10 +19,61 @@ from importlib import import_module
 
 # Every name and the module it is imported from; ``__init__.pyi`` says the same to type checkers.
 _HOMES = {
+    # Linear mechanisms
+    "LinearOutcome": "sfumato.run.textbook",
+    "NoiseScale": "sfumato.run.textbook",
+    "Outcome": "sfumato.run.textbook",
+    "ProjectedOutcome": "sfumato.run.textbook",
+    "SeededWords": "sfumato.run.textbook",
+    "binary_tree": "sfumato.run.textbook_linear",
+    "contingency_table": "sfumato.run.textbook_linear",
+    "factorization_mechanism": "sfumato.run.textbook_linear",
+    "gaussian_mechanism": "sfumato.run.textbook_linear",
+    "laplace_mechanism": "sfumato.run.textbook_linear",
+    "projection_mechanism": "sfumato.run.textbook_linear",
+    # Sparse vectors
+    "Discoverer": "sfumato.vault.sparse",
+    "SparseLaw": "sfumato.privacy.sparse_vector",
+    "SparseOutcome": "sfumato.run.textbook_sparse",
+    "SparsePlan": "sfumato.planning.sparse_plans",
+    "SparseVector": "sfumato.vault.sparse",
+    "WeightsOutcome": "sfumato.run.textbook_weights",
+    "above_threshold": "sfumato.run.textbook_sparse",
+    "noise_of": "sfumato.planning.sparse_plans",
+    "numeric_sparse": "sfumato.run.textbook_sparse",
+    "plan_sparse": "sfumato.planning.sparse_plans",
+    "private_multiplicative_weights": "sfumato.run.textbook_weights",
+    "sparse_of_epsilon": "sfumato.planning.sparse_plans",
+    "sparse_vector": "sfumato.run.textbook_sparse",
+    # Selection and noise
+    "ChoiceOutcome": "sfumato.run.textbook_choice",
+    "Sensitive": "sfumato.vault.sensitive",
+    "discrete_laplace": "sfumato.vault.noise",
+    "exponential_mechanism": "sfumato.run.textbook_choice",
+    "noisy_max": "sfumato.run.textbook_choice",
+    "permute_and_flip": "sfumato.run.textbook_choice",
+    "report_noisy_max": "sfumato.vault.select",
+    "rounded_gaussian": "sfumato.vault.noise",
+    "system_words": "sfumato.random",
+    "KNorm": "sfumato.vault.k_norm",
+    # Randomized response, the local model
+    "LocalFactorization": "sfumato.study.local_factorization",
+    "RandomizedResponse": "sfumato.study.local_model",
+    "ResponseOutcome": "sfumato.study.local_model",
+    "UnaryEncoding": "sfumato.study.local_model",
+    "encode_table": "sfumato.study.local_model",
+    "estimate_reports": "sfumato.study.local_model",
+    "estimate_table": "sfumato.study.local_model",
+    "joint_response": "sfumato.study.local_model",
+    "product_queries": "sfumato.study.local_model",
+    "randomized_response": "sfumato.study.local_model",
     # Factorization norms
-    "MatrixFactorization": "sfumato.study.factorization_norm",
+    "FactorizationNorm": "sfumato.study.matrix_norms",
+    "MatrixFactorization": "sfumato.study.matrix_norms",
     "Tree": "sfumato.strategy.trees",
-    "factorize": "sfumato.study.factorization_norm",
+    "approximate_factorization_norm": "sfumato.study.matrix_norms",
+    "factorization_norm": "sfumato.study.matrix_norms",
+    "factorize": "sfumato.study.matrix_norms",
     "squared_diameter": "sfumato.strategy.moves",
     "LowerBound": "sfumato.study.lower_bounds",
     "lower_bound": "sfumato.study.lower_bounds",
@@ -36,58 +90,48 @@ _HOMES = {
     # Widths and projection
     "Hull": "sfumato.study.widths",
     "ProjectionForecast": "sfumato.study.projection_forecast",
+    "Separation": "sfumato.study.supports",
     "feasible_bounds": "sfumato.refine.intervals",
     "forecast_projection": "sfumato.study.projection_forecast",
     "gaussian_width": "sfumato.study.widths",
     "mean_norm": "sfumato.study.widths",
     "mean_width": "sfumato.study.widths",
     "projected_noise": "sfumato.study.widths",
+    "separation_oracle": "sfumato.study.supports",
     "support": "sfumato.study.widths",
     "support_bound": "sfumato.study.supports",
-    # Error bounds
+    # Error bounds and sample sizes
+    "approximate_rows_needed": "sfumato.study.error_bounds",
+    "factorization_rows_needed": "sfumato.study.error_bounds",
     "gaussian_error": "sfumato.study.error_bounds",
     "gaussian_rows_needed": "sfumato.study.error_bounds",
     "laplace_error": "sfumato.study.error_bounds",
     "laplace_rows_needed": "sfumato.study.error_bounds",
+    "projection_error": "sfumato.study.error_bounds",
+    "projection_rows_needed": "sfumato.study.error_bounds",
+    "response_error": "sfumato.study.local_model",
+    "response_rows_needed": "sfumato.study.local_model",
+    "sample_sizes": "sfumato.study.error_bounds",
+    "sparse_error": "sfumato.study.error_bounds",
+    "sparse_rows_needed": "sfumato.study.error_bounds",
     "table_error": "sfumato.study.error_bounds",
     "table_rows_needed": "sfumato.study.error_bounds",
+    "tree_error": "sfumato.study.error_bounds",
+    "tree_rows_needed": "sfumato.study.error_bounds",
+    "weights_error": "sfumato.study.experts",
+    "weights_rows_needed": "sfumato.study.experts",
     # Calibration
     "calibrate": "sfumato.planning.calibrate",
     "gaussian_mu_down": "sfumato.privacy.gaussian",
     "privacy_loss": "sfumato.planning.calibrate",
     # Hedge and multiplicative weights
-    "Experts": "sfumato.study.hedge",
-    "Weights": "sfumato.study.hedge",
-    "best_rate": "sfumato.study.hedge",
-    "multiplicative_weights": "sfumato.study.hedge",
-    "weights_rows_needed": "sfumato.study.hedge",
-    # Sparse vectors
-    "Discoverer": "sfumato.vault.sparse",
-    "SparseLaw": "sfumato.privacy.sparse_vector",
-    "SparsePlan": "sfumato.planning.sparse_plans",
-    "SparseVector": "sfumato.vault.sparse",
-    "above_threshold": "sfumato.vault.sparse",
-    "noise_of": "sfumato.planning.sparse_plans",
-    "plan_sparse": "sfumato.planning.sparse_plans",
-    "sparse_of_epsilon": "sfumato.planning.sparse_plans",
-    # Selection and noise
-    "Sensitive": "sfumato.vault.sensitive",
-    "discrete_laplace": "sfumato.vault.noise",
-    "exponential_mechanism": "sfumato.vault.select",
-    "report_noisy_max": "sfumato.vault.select",
-    "rounded_gaussian": "sfumato.vault.noise",
-    "system_words": "sfumato.random",
-    "KNorm": "sfumato.vault.k_norm",
-    # The local model
-    "LocalFactorization": "sfumato.study.local_factorization",
-    "RandomizedResponse": "sfumato.study.local_model",
-    "encode_table": "sfumato.study.local_model",
-    "estimate_reports": "sfumato.study.local_model",
-    "estimate_table": "sfumato.study.local_model",
-    "joint_response": "sfumato.study.local_model",
-    "product_queries": "sfumato.study.local_model",
-    "response_error": "sfumato.study.local_model",
-    "response_rows_needed": "sfumato.study.local_model",
+    "Experts": "sfumato.study.experts",
+    "HedgeRun": "sfumato.study.experts",
+    "LearntAnswers": "sfumato.study.experts",
+    "Weights": "sfumato.study.experts",
+    "best_rate": "sfumato.study.experts",
+    "hedge": "sfumato.study.experts",
+    "multiplicative_weights": "sfumato.study.experts",
     # Attacks
     "ReconstructionTable": "sfumato.study.reconstruction",
     "reconstruct": "sfumato.study.reconstruction",

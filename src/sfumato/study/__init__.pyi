@@ -9,6 +9,29 @@ from sfumato.privacy.gaussian import gaussian_mu_down as gaussian_mu_down
 from sfumato.privacy.sparse_vector import SparseLaw as SparseLaw
 from sfumato.random import system_words as system_words
 from sfumato.refine.intervals import feasible_bounds as feasible_bounds
+from sfumato.run.textbook import LinearOutcome as LinearOutcome
+from sfumato.run.textbook import NoiseScale as NoiseScale
+from sfumato.run.textbook import Outcome as Outcome
+from sfumato.run.textbook import ProjectedOutcome as ProjectedOutcome
+from sfumato.run.textbook import SeededWords as SeededWords
+from sfumato.run.textbook_choice import ChoiceOutcome as ChoiceOutcome
+from sfumato.run.textbook_choice import exponential_mechanism as exponential_mechanism
+from sfumato.run.textbook_choice import noisy_max as noisy_max
+from sfumato.run.textbook_choice import permute_and_flip as permute_and_flip
+from sfumato.run.textbook_linear import binary_tree as binary_tree
+from sfumato.run.textbook_linear import contingency_table as contingency_table
+from sfumato.run.textbook_linear import factorization_mechanism as factorization_mechanism
+from sfumato.run.textbook_linear import gaussian_mechanism as gaussian_mechanism
+from sfumato.run.textbook_linear import laplace_mechanism as laplace_mechanism
+from sfumato.run.textbook_linear import projection_mechanism as projection_mechanism
+from sfumato.run.textbook_sparse import SparseOutcome as SparseOutcome
+from sfumato.run.textbook_sparse import above_threshold as above_threshold
+from sfumato.run.textbook_sparse import numeric_sparse as numeric_sparse
+from sfumato.run.textbook_sparse import sparse_vector as sparse_vector
+from sfumato.run.textbook_weights import WeightsOutcome as WeightsOutcome
+from sfumato.run.textbook_weights import (
+    private_multiplicative_weights as private_multiplicative_weights,
+)
 from sfumato.strategy.biased import ApproximateFactorization as ApproximateFactorization
 from sfumato.strategy.biased import bounded_bias as bounded_bias
 from sfumato.strategy.biased import least_worst_case as least_worst_case
@@ -20,30 +43,51 @@ from sfumato.strategy.conjunctions import gamma_of as gamma_of
 from sfumato.strategy.conjunctions import least_cost as least_cost
 from sfumato.strategy.moves import squared_diameter as squared_diameter
 from sfumato.strategy.trees import Tree as Tree
+from sfumato.study.error_bounds import approximate_rows_needed as approximate_rows_needed
+from sfumato.study.error_bounds import factorization_rows_needed as factorization_rows_needed
 from sfumato.study.error_bounds import gaussian_error as gaussian_error
 from sfumato.study.error_bounds import gaussian_rows_needed as gaussian_rows_needed
 from sfumato.study.error_bounds import laplace_error as laplace_error
 from sfumato.study.error_bounds import laplace_rows_needed as laplace_rows_needed
+from sfumato.study.error_bounds import projection_error as projection_error
+from sfumato.study.error_bounds import projection_rows_needed as projection_rows_needed
+from sfumato.study.error_bounds import sample_sizes as sample_sizes
+from sfumato.study.error_bounds import sparse_error as sparse_error
+from sfumato.study.error_bounds import sparse_rows_needed as sparse_rows_needed
 from sfumato.study.error_bounds import table_error as table_error
 from sfumato.study.error_bounds import table_rows_needed as table_rows_needed
-from sfumato.study.factorization_norm import MatrixFactorization as MatrixFactorization
-from sfumato.study.factorization_norm import factorize as factorize
-from sfumato.study.hedge import Experts as Experts
-from sfumato.study.hedge import Weights as Weights
-from sfumato.study.hedge import best_rate as best_rate
-from sfumato.study.hedge import multiplicative_weights as multiplicative_weights
-from sfumato.study.hedge import weights_rows_needed as weights_rows_needed
+from sfumato.study.error_bounds import tree_error as tree_error
+from sfumato.study.error_bounds import tree_rows_needed as tree_rows_needed
+from sfumato.study.experts import Experts as Experts
+from sfumato.study.experts import HedgeRun as HedgeRun
+from sfumato.study.experts import LearntAnswers as LearntAnswers
+from sfumato.study.experts import Weights as Weights
+from sfumato.study.experts import best_rate as best_rate
+from sfumato.study.experts import hedge as hedge
+from sfumato.study.experts import multiplicative_weights as multiplicative_weights
+from sfumato.study.experts import weights_error as weights_error
+from sfumato.study.experts import weights_rows_needed as weights_rows_needed
 from sfumato.study.local_factorization import LocalFactorization as LocalFactorization
 from sfumato.study.local_model import RandomizedResponse as RandomizedResponse
+from sfumato.study.local_model import ResponseOutcome as ResponseOutcome
+from sfumato.study.local_model import UnaryEncoding as UnaryEncoding
 from sfumato.study.local_model import encode_table as encode_table
 from sfumato.study.local_model import estimate_reports as estimate_reports
 from sfumato.study.local_model import estimate_table as estimate_table
 from sfumato.study.local_model import joint_response as joint_response
 from sfumato.study.local_model import product_queries as product_queries
+from sfumato.study.local_model import randomized_response as randomized_response
 from sfumato.study.local_model import response_error as response_error
 from sfumato.study.local_model import response_rows_needed as response_rows_needed
 from sfumato.study.lower_bounds import LowerBound as LowerBound
 from sfumato.study.lower_bounds import lower_bound as lower_bound
+from sfumato.study.matrix_norms import FactorizationNorm as FactorizationNorm
+from sfumato.study.matrix_norms import MatrixFactorization as MatrixFactorization
+from sfumato.study.matrix_norms import (
+    approximate_factorization_norm as approximate_factorization_norm,
+)
+from sfumato.study.matrix_norms import factorization_norm as factorization_norm
+from sfumato.study.matrix_norms import factorize as factorize
 from sfumato.study.projection_forecast import ProjectionForecast as ProjectionForecast
 from sfumato.study.projection_forecast import forecast_projection as forecast_projection
 from sfumato.study.reconstruction import ReconstructionTable as ReconstructionTable
@@ -52,6 +96,8 @@ from sfumato.study.reconstruction import reconstruction_table as reconstruction_
 from sfumato.study.simulated import MadeUp as MadeUp
 from sfumato.study.simulated import measure_projection as measure_projection
 from sfumato.study.simulated import simulated_noise as simulated_noise
+from sfumato.study.supports import Separation as Separation
+from sfumato.study.supports import separation_oracle as separation_oracle
 from sfumato.study.supports import support_bound as support_bound
 from sfumato.study.widths import Hull as Hull
 from sfumato.study.widths import gaussian_width as gaussian_width
@@ -62,11 +108,9 @@ from sfumato.study.widths import support as support
 from sfumato.vault.k_norm import KNorm as KNorm
 from sfumato.vault.noise import discrete_laplace as discrete_laplace
 from sfumato.vault.noise import rounded_gaussian as rounded_gaussian
-from sfumato.vault.select import exponential_mechanism as exponential_mechanism
 from sfumato.vault.select import report_noisy_max as report_noisy_max
 from sfumato.vault.sensitive import Sensitive as Sensitive
 from sfumato.vault.sparse import Discoverer as Discoverer
 from sfumato.vault.sparse import SparseVector as SparseVector
-from sfumato.vault.sparse import above_threshold as above_threshold
 
 __all__: list[str]

@@ -1,24 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error bounds of the lecture notes, as formulas: Laplace and Gaussian noise, noisy tables.
+"""The error bounds of the lecture notes, as formulas, and the sample sizes of their theorems.
 
 Each function returns an error, or the number of rows that reaches one. All are for normalised
 answers (fractions of n records) to k counting queries, with probability ``1 - beta`` for all
-queries at once unless said otherwise. They are what ``compare`` draws beside the exact forecasts.
+queries at once unless said otherwise: root mean squares are said to be. They are what ``compare``
+draws beside the exact forecasts; `sample_sizes` lists all of them side by side.
 """
 
 from __future__ import annotations
 
-from math import ceil, log, sqrt
+from math import ceil, log, log2, sqrt
+from typing import TYPE_CHECKING
 
 from sfumato.errors import PlanError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = [
+    "approximate_rows_needed",
+    "factorization_rows_needed",
     "gaussian_error",
     "gaussian_rows_needed",
     "laplace_error",
     "laplace_rows_needed",
+    "projection_error",
+    "projection_rows_needed",
+    "sample_sizes",
+    "sparse_error",
+    "sparse_rows_needed",
     "table_error",
     "table_rows_needed",
+    "tree_error",
+    "tree_rows_needed",
 ]
 
 
@@ -153,6 +167,294 @@ def table_rows_needed(
     """
     _check(alpha=alpha)
     return ceil(table_error(k, cells, 1, epsilon, beta, greatest) / alpha)
+
+
+def tree_error(d: int, n: int, epsilon: float) -> float:
+    """The root mean square error of intervals by the binary tree with Laplace noise, at most.
+
+    ``2 sqrt(l) (l + 1) / (epsilon n)`` with ``l = ceil(log2 d)``: an interval is the sum of at most
+    2 l nodes, each with noise ``Lap((l + 1) / epsilon)`` (Brown, Question 4). Least squares, as in
+    `binary_tree`, errs less.
+
+    Args:
+        d: How many cells there are.
+        n: How many records there are.
+        epsilon: The privacy parameter.
+
+    Returns:
+        The bound, as a share of the records.
+
+    Raises:
+        PlanError: An argument is out of range.
+    """
+    _check(d=d, n=n, epsilon=epsilon)
+    levels = max(1, ceil(log2(d)))
+    return 2 * sqrt(levels) * (levels + 1) / (epsilon * n)
+
+
+def tree_rows_needed(d: int, alpha: float, epsilon: float) -> int:
+    """The least n for which ``tree_error`` is at most alpha.
+
+    Args:
+        d: How many cells there are.
+        alpha: A root mean square error, as a share of the records.
+        epsilon: The privacy parameter.
+
+    Returns:
+        A number of records.
+
+    Raises:
+        PlanError: An argument is out of range.
+    """
+    _check(alpha=alpha)
+    return ceil(tree_error(d, 1, epsilon) / alpha)
+
+
+def factorization_rows_needed(gamma: float, alpha: float, mu: float, moved: float = 1.0) -> int:
+    """The least n with a root mean square error of alpha (Smith, Ullman, Theorem 2.3).
+
+    ``gamma(F) / (mu alpha)`` times how far neighbours move M beside its longest column: 1 where a
+    record is added, at most 2 where one is replaced (equation (8)).
+
+    Args:
+        gamma: The factorization norm of the queries.
+        alpha: A root mean square error, as a share of the records.
+        mu: The privacy parameter: 1 / c_{epsilon,delta}.
+        moved: 1, or 2 for replaced records.
+
+    Returns:
+        A number of records.
+
+    Raises:
+        PlanError: An argument is out of range.
+    """
+    _check(gamma=gamma, alpha=alpha, mu=mu, moved=moved)
+    return ceil(moved * gamma / (mu * alpha))
+
+
+def approximate_rows_needed(
+    gamma: float, bias: float, alpha: float, mu: float, moved: float = 1.0
+) -> int:
+    """The least n with a root mean square error of alpha (Smith, Ullman, Theorem 2.6).
+
+    ``gamma_bias(F) / (mu (alpha - bias))``: what the bias leaves is the noise's.
+
+    Args:
+        gamma: The approximate factorization norm at this bias.
+        bias: The bias of the factorization, below alpha.
+        alpha: A root mean square error, as a share of the records.
+        mu: The privacy parameter.
+        moved: 1, or 2 for replaced records.
+
+    Returns:
+        A number of records.
+
+    Raises:
+        PlanError: An argument is out of range, or the bias is not below alpha.
+    """
+    if not 0 <= bias < alpha:
+        raise PlanError(f"the bias must be at least 0 and below alpha, got {bias!r} and {alpha!r}")
+    return factorization_rows_needed(gamma, alpha - bias, mu, moved)
+
+
+def projection_error(
+    k: int, cells: int, n: int, mu: float, width: float | None = None, sensitivity: float = 0.0
+) -> float:
+    """The root mean square error of the projection mechanism (Theorems 4 and 8; Theorem 3.1).
+
+    ``sqrt(Delta_2 l*(K) / (mu k n))`` with ``l*(K) <= sqrt(2 k ln m)`` and ``Delta_2 <= sqrt(k)``:
+    ``(sqrt(2 ln m) / (mu n))^(1/2)`` whatever the number of queries; and never more than the
+    noise's, ``Delta_2 / (mu n)``.
+
+    Args:
+        k: How many queries there are.
+        cells: m, how many cells there are.
+        n: How many records there are.
+        mu: The privacy parameter.
+        width: The Gaussian width of the hull (Theorem 8); that of the proof of Theorem 4 if None.
+        sensitivity: How far neighbours move the answers, in L2; ``sqrt(k)`` if 0.
+
+    Returns:
+        The bound, as a share of the records.
+
+    Raises:
+        PlanError: An argument is out of range.
+    """
+    _check(k=k, cells=cells, n=n, mu=mu)
+    moved = sensitivity or sqrt(k)
+    reach = sqrt(2 * k * log(cells)) if width is None else width
+    if moved < 0 or reach < 0:
+        raise PlanError(f"width and sensitivity must be at least 0, got {width!r}, {sensitivity!r}")
+    return min(sqrt(moved * reach / (mu * k * n)), moved / (mu * n))
+
+
+def projection_rows_needed(
+    k: int,
+    cells: int,
+    alpha: float,
+    mu: float,
+    width: float | None = None,
+    sensitivity: float = 0.0,
+) -> int:
+    """The least n for which ``projection_error`` is at most alpha (Nikolov, Theorems 4 and 8).
+
+    Args:
+        k: How many queries there are.
+        cells: m, how many cells there are.
+        alpha: A root mean square error, as a share of the records.
+        mu: The privacy parameter.
+        width: As in `projection_error`.
+        sensitivity: As in `projection_error`.
+
+    Returns:
+        A number of records.
+
+    Raises:
+        PlanError: An argument is out of range.
+    """
+    _check(alpha=alpha, k=k, cells=cells, mu=mu)
+    moved = sensitivity or sqrt(k)
+    reach = sqrt(2 * k * log(cells)) if width is None else width
+    by_width, by_noise = moved * reach / (mu * k * alpha**2), moved / (mu * alpha)
+    return max(1, ceil(min(by_width, by_noise)))
+
+
+def sparse_error(k: int, n: int, epsilon: float, beta: float, c: int = 1) -> float:
+    """``8 c (ln k + ln(2 c / beta)) / (epsilon n)``: all tests of SparseVector are right up to it.
+
+    Dwork, Roth 2014, Theorems 3.24 and 3.26 for queries of sensitivity 1/n. `sparse_vector` knows
+    the least such number for its noise.
+
+    Args:
+        k: How many queries are tested.
+        n: How many records there are.
+        epsilon: The privacy parameter.
+        beta: The probability with which the bound may fail.
+        c: How many discoveries there may be.
+
+    Returns:
+        The bound, as a share of the records.
+
+    Raises:
+        PlanError: An argument is out of range.
+    """
+    _check(k=k, n=n, epsilon=epsilon, beta=beta, c=c)
+    return 8 * c * (log(k) + log(2 * c / beta)) / (epsilon * n)
+
+
+def sparse_rows_needed(k: int, alpha: float, epsilon: float, beta: float, c: int = 1) -> int:
+    """The least n for which ``sparse_error`` is at most alpha.
+
+    Args:
+        k: How many queries are tested.
+        alpha: An error, as a share of the records.
+        epsilon: The privacy parameter.
+        beta: The probability with which the bound may fail.
+        c: How many discoveries there may be.
+
+    Returns:
+        A number of records.
+
+    Raises:
+        PlanError: An argument is out of range.
+    """
+    _check(alpha=alpha)
+    return ceil(sparse_error(k, 1, epsilon, beta, c) / alpha)
+
+
+def sample_sizes(
+    k: int,
+    cells: int,
+    alpha: float,
+    *,
+    epsilon: float,
+    delta: float = 1e-9,
+    beta: float = 0.05,
+    gamma: float | None = None,
+    width: float | None = None,
+) -> pd.DataFrame:
+    """How many records every mechanism of the notes needs for an error of alpha, side by side.
+
+    For k counting queries (coefficients from 0 to 1) on ``cells`` cells, neighbours that add or
+    remove a record, and answers as shares of n. ``error`` says of what: all queries at once with
+    probability 1 - beta, or the root mean square over them.
+
+    Args:
+        k: How many queries there are.
+        cells: How many cells there are.
+        alpha: The error, as a share of the records.
+        epsilon: The privacy parameter.
+        delta: Of the mechanisms with Gaussian noise, and of multiplicative weights.
+        beta: The probability with which a bound for all queries may fail.
+        gamma: The factorization norm of the queries, for a line of Theorem 2.3.
+        width: The Gaussian width of their hull, for a line of Theorem 8.
+
+    Returns:
+        A dataframe: mechanism, theorem, records, error.
+
+    Raises:
+        PlanError: An argument is out of range.
+
+    >>> import sfumato as sf
+    >>> table = sf.study.sample_sizes(k=1000, cells=2**10, alpha=0.05, epsilon=1)
+    >>> int(table.set_index("mechanism").loc["Laplace mechanism", "records"])
+    198070
+    """
+    import pandas as pd
+
+    from sfumato.privacy.budget import Budget
+    from sfumato.study.experts import weights_rows_needed
+    from sfumato.study.local_model import RandomizedResponse, response_rows_needed
+
+    budget = Budget(epsilon, delta)
+    mu = budget.gaussian_mu or 0.0
+    everyone, average = f"all, with probability {1 - beta:g}", "root mean square"
+    response = RandomizedResponse(epsilon, cells if cells >= 2 else 2)
+    lines: list[tuple[str, str, int, str]] = [
+        (
+            "Laplace mechanism",
+            "Theorem 3.8",
+            laplace_rows_needed(k, alpha, epsilon, beta, k),
+            everyone,
+        ),
+        (
+            "Gaussian mechanism",
+            "Gaussian tails",
+            gaussian_rows_needed(k, alpha, mu, beta, sqrt(k)),
+            everyone,
+        ),
+        (
+            "contingency table",
+            "sums of Laplace draws",
+            table_rows_needed(k, cells, alpha, epsilon, beta),
+            everyone,
+        ),
+        (
+            "randomized response",
+            "Hoeffding",
+            response_rows_needed(response, alpha, beta, k),
+            everyone,
+        ),
+        (
+            "private multiplicative weights",
+            "Hardt, Rothblum",
+            weights_rows_needed(k, cells, alpha, budget, beta=beta),
+            everyone,
+        ),
+        (
+            "projection mechanism",
+            "Theorems 3.1 and 4",
+            projection_rows_needed(k, cells, alpha, mu),
+            average,
+        ),
+    ]
+    if width is not None:
+        records = projection_rows_needed(k, cells, alpha, mu, width)
+        lines.append(("projection mechanism", "Theorem 8", records, average))
+    if gamma is not None:
+        records = factorization_rows_needed(gamma, alpha, mu)
+        lines.append(("factorization mechanism", "Theorem 2.3", records, average))
+    return pd.DataFrame(lines, columns=["mechanism", "theorem", "records", "error"])
 
 
 def _check(**parameters: float) -> None:

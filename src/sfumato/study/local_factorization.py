@@ -22,7 +22,6 @@ from scipy.linalg import hadamard
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.random import WordSource, choose, system_words
-from sfumato.study.factorization_norm import dense_queries, factorize
 from sfumato.study.local_model import (
     COIN_BITS,
     Codes,
@@ -30,6 +29,7 @@ from sfumato.study.local_model import (
     RandomizedResponse,
     checked_codes,
 )
+from sfumato.study.matrix_norms import dense_queries, factorize
 from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array
 

@@ -20,7 +20,7 @@ from scipy.linalg import eigh, eigvalsh, qr
 
 from sfumato.errors import TooLarge
 from sfumato.privacy.budget import Budget, check_neighbours
-from sfumato.study.factorization_norm import dense_queries
+from sfumato.study.matrix_norms import dense_queries
 from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array, Integers, Neighbours
 

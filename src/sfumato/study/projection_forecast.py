@@ -42,7 +42,7 @@ from sfumato.refine.consistency import Unrefined, has_wide, objective_fit, refin
 from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Grid, Quadratic
 from sfumato.solve.effort import ADDED_UP, effort, must_stop
-from sfumato.study.hedge import Weights, multiplicative_weights
+from sfumato.study.experts import Weights, weights_error
 from sfumato.study.study_limits import LIMITS
 from sfumato.study.widths import (
     Hull,
@@ -195,7 +195,7 @@ class ProjectionForecast:
         spread = self._spread
         if not spread:
             return Weights(0.0, 0.0, inf, 0, 0.0, 0.0)
-        return multiplicative_weights(
+        return weights_error(
             self.queries,
             self.workload.domain.cells(n for t in self.workload.terms for n in t.attributes),
             self.records if records is None else records,

@@ -22,7 +22,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.project import project
 from sfumato.refine.shrink import PublicRecords
-from sfumato.study.hedge import simulated_weights
+from sfumato.study.experts import simulated_weights
 from sfumato.study.projection_forecast import ProjectionForecast
 from sfumato.study.study_limits import LIMITS
 from sfumato.study.widths import Hull

@@ -58,7 +58,15 @@ class StudyLimits:
     projected_noise_draws: int = 32
     """Draws of the noise of a strategy, in whose directions the hull is measured."""
 
-    # factorization_norm
+    # supports
+    inside_tolerance: float = 1e-6
+    """The distance within which a point is inside, of its length or that of the hull."""
+    separation_gaps: tuple[float, ...] = (1e-6, 1e-9, 1e-12)
+    """Gaps of the projection that are tried, one after the other, until either is proved."""
+    reach_rounding: float = 2.0**-40
+    """What rounding may add to a product with a column, of the lengths: more than floats do."""
+
+    # matrix_norms
     matrix_entries: int = 2**26
     """Entries of a matrix that is held: 512 MB."""
     coefficient_maximum: float = 1e60
@@ -68,7 +76,7 @@ class StudyLimits:
     approximate_tolerance: float = 1e-3
     """The tolerance that the search for biased strategies is made for."""
 
-    # hedge
+    # experts
     bisection_steps: int = 200
     """Steps of the search for the noise that a budget pays for."""
 

@@ -14,7 +14,8 @@ et al. 2011, "An augmented Lagrangian approach to constrained MAP inference"); e
 gives such tables G', so a bound holds whenever the search stops.
 
 With it rows, or any other estimate inside the body, have a certificate for ``min f``:
-`row_certificate` returns it.
+`row_certificate` returns it. `separation_oracle` tells a point inside the hull from one outside,
+with a proof of either.
 """
 
 from __future__ import annotations
@@ -24,20 +25,27 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
+import numpy.typing as npt
 
 from sfumato.domain.domain import Domain
-from sfumato.errors import WorkloadError
+from sfumato.errors import PlanError, WorkloadError
 from sfumato.refine.local_consistency import LocalTables, project_locally
+from sfumato.refine.project import project
 from sfumato.refine.reconstruct import Fit, Tables
 from sfumato.refine.residuals import TableLayout, agreement, layout
 from sfumato.refine.semidefinite import moment_bound
 from sfumato.study.study_limits import LIMITS
-from sfumato.types import Array, Names
+from sfumato.study.widths import Hull, half_diameter
+from sfumato.types import Array, Integers, Names
+from sfumato.workload.build import workload_of
+from sfumato.workload.workload import Workload
 
 __all__ = [
     "RowCertificate",
+    "Separation",
     "SupportBound",
     "row_certificate",
+    "separation_oracle",
     "support_bound",
 ]
 
@@ -65,6 +73,101 @@ class RowCertificate:
     def gap(self) -> float:
         """How far f can be from its minimum."""
         return max(0.0, self.value - self.lower)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Separation:
+    """Inside, or a hyperplane: ``<normal, point> > offset >= <normal, y>`` for all y of the hull.
+
+    Args:
+        is_inside: Whether the point is in the hull, up to ``tolerance``.
+        distance: How far the nearest answers are: at most ``tolerance`` if inside.
+        nearest: The nearest answers of the hull.
+        normal: Of length 1; None if inside.
+        offset: The support of the hull along the normal; None if inside.
+        margin: ``<normal, point> - offset``, above 0; None if inside.
+        cells: If inside, the cells whose columns mix to ``nearest``, one row of codes each.
+        weights: Their shares, which sum to 1.
+        tolerance: What counts as inside.
+    """
+
+    is_inside: bool
+    distance: float
+    nearest: Array
+    normal: Array | None
+    offset: float | None
+    margin: float | None
+    cells: Integers
+    weights: Array
+    tolerance: float
+
+    def __bool__(self) -> bool:
+        return self.is_inside
+
+    def __repr__(self) -> str:
+        if self.is_inside:
+            return f"inside: a mixture of {len(self.weights):,} cells is {self.distance:.2g} away"
+        return (
+            f"outside: a hyperplane separates the point from the hull by {self.margin:.4g} (the "
+            f"nearest answers are {self.distance:.4g} away)"
+        )
+
+
+def separation_oracle(
+    queries: Workload | npt.ArrayLike, point: npt.ArrayLike, *, tolerance: float | None = None
+) -> Separation:
+    """Whether a point is in K, the hull of the columns of F; if not, a hyperplane that proves it.
+
+    The notes' oracle (Nikolov, "Marginal queries"): ``"inside"``, or a separating hyperplane. K
+    holds answers as shares, of one record: divide counts by n. The point is projected onto K; the
+    difference is the normal (the obtuse angle of section 3), and the support function of K along
+    it, which no column exceeds, is the proof. A point inside comes with the cells that mix to it.
+
+    Args:
+        queries: A workload, or a matrix with a row per query.
+        point: One number per query.
+        tolerance: The distance within which a point counts as inside; 1e-6 times its length (or
+            that of the hull) if None.
+
+    Returns:
+        Inside with a mixture of cells, or outside with the hyperplane.
+
+    Raises:
+        WorkloadError: The point does not fit the queries.
+        TooLarge: The hull is too large.
+
+    >>> import sfumato as sf
+    >>> thresholds = [[1, 0, 0], [1, 1, 0]]
+    >>> sf.study.separation_oracle(thresholds, [0.2, 0.7]).is_inside
+    True
+    >>> outside = sf.study.separation_oracle(thresholds, [0.7, 0.2])
+    >>> outside.normal.round(3).tolist(), round(outside.margin, 3)
+    ([0.707, -0.707], 0.354)
+    """
+    workload = workload_of(queries)
+    hull = Hull.of(workload)
+    at = hull.checked(np.asarray(point, dtype=np.float64))
+    length = max(float(np.linalg.norm(at)), float(half_diameter(workload)))
+    within = LIMITS.inside_tolerance * length if tolerance is None else float(tolerance)
+    nearest = at
+    for gap in LIMITS.separation_gaps:
+        projected = project(at, workload, 1.0, gap=gap)
+        nearest, away = projected.answers, at - projected.answers
+        distance = float(np.linalg.norm(away))
+        if distance <= within:
+            cells, shares = projected.cells, projected.weights
+            return Separation(True, distance, nearest, None, None, None, cells, shares, within)
+        normal = away / distance
+        reach = hull.support(normal).upper
+        margin = float(normal @ at) - reach - LIMITS.reach_rounding * length
+        if margin > 0:
+            none = np.zeros((0, 0), dtype=np.int64)
+            gone = np.zeros(0)
+            return Separation(False, distance, nearest, normal, reach, margin, none, gone, within)
+    raise PlanError(
+        f"the point is {distance:.2g} from the nearest answers, too near to be told from inside; "
+        "ask with a larger tolerance"
+    )
 
 
 def support_bound(

@@ -35,6 +35,7 @@ from math import exp, inf, isfinite, lgamma, log, prod, sqrt
 from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.forecast import Forecast
@@ -42,6 +43,7 @@ from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.study.study_limits import LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Names
+from sfumato.workload.build import workload_of
 from sfumato.workload.predicates import joint_classes
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
@@ -94,11 +96,11 @@ class Support:
         return self.upper
 
 
-def support(workload: Workload, direction: Array) -> Support:
+def support(workload: Workload | npt.ArrayLike, direction: Array) -> Support:
     """``max over cells of <direction, column of the cell>``, one number per query as direction.
 
     Args:
-        workload: What is asked.
+        workload: What is asked, or a matrix with a row per query.
         direction: One number per query.
 
     Returns:
@@ -114,7 +116,7 @@ def support(workload: Workload, direction: Array) -> Support:
     >>> float(sf.support(work, np.array([1.0, -2.0, 1.0, 1.0])))
     2.0
     """
-    hull = Hull.of(workload)
+    hull = Hull.of(workload_of(workload))
     return hull.support(hull.checked(direction))
 
 
@@ -594,12 +596,16 @@ class Width:
 
 
 def gaussian_width(
-    workload: Workload, body: Body = "hull", *, draws: int | None = None, level: float = 0.95
+    workload: Workload | npt.ArrayLike,
+    body: Body = "hull",
+    *,
+    draws: int | None = None,
+    level: float = 0.95,
 ) -> Width:
     """``l*(K) = E max over cells of <G, column>`` of a workload; the same on every call.
 
     Args:
-        workload: What is asked.
+        workload: What is asked, or a matrix with a row per query.
         body: The hull of the columns, ``"hull"``, that of them and zero, ``"with-zero"``, or that
             of them and their negatives, ``"symmetric"``.
         draws: How many draws; None for about a second.
@@ -618,6 +624,7 @@ def gaussian_width(
     >>> abs(float(width) - 0.5642) < 4 * width.standard_error
     True
     """
+    workload = workload_of(workload)
     _check(workload, body, draws, level)
     bound, formula = closed_form(workload, body)
     fixed = Width(bound, 0.0, 0.0, bound, level, 0, formula)
@@ -646,7 +653,11 @@ def _enough(hull: Hull) -> int:
 
 
 def mean_width(
-    workload: Workload, body: Body = "hull", *, draws: int | None = None, level: float = 0.95
+    workload: Workload | npt.ArrayLike,
+    body: Body = "hull",
+    *,
+    draws: int | None = None,
+    level: float = 0.95,
 ) -> Width:
     """``M*(K) = E h_K(U)``, U uniform on the unit sphere: the Gaussian width over ``E |G|``.
 
@@ -663,6 +674,7 @@ def mean_width(
         WorkloadError: An argument is wrong.
         TooLarge: The hull is too large.
     """
+    workload = workload_of(workload)
     width = gaussian_width(workload, body, draws=draws, level=level)
     return width.scaled(1 / mean_norm(workload.queries))
 

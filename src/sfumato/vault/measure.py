@@ -39,7 +39,9 @@ __all__ = [
     "add_noise",
     "combined_values",
     "count",
+    "count_histogram",
     "exact_values",
+    "flat_answers",
     "measure",
 ]
 
@@ -88,6 +90,30 @@ def count(
         ]
         values.append(combined_values(block.term, exact))
     return Exact(Sensitive(tuple(values)), int(counts.reveal(())) if is_public else None)
+
+
+def count_histogram(
+    histogram: Sensitive[Integers], blocks: Sequence[Block], is_public: bool
+) -> Exact:
+    """The exact ``M h`` of blocks over one attribute, from its histogram in place of a table.
+
+    ``is_public`` says that the number of records is: then it is kept too, as in `count`.
+    """
+    cells = histogram.reveal()
+    total = np.array(int(cells.sum()), dtype=np.int64)
+
+    def answers(term: Term) -> Numbers:
+        return exact_values(term, cells if term.attributes else total)
+
+    values = [combined_values(b.term, [answers(t) for t in b.term.sources()]) for b in blocks]
+    return Exact(Sensitive(tuple(values)), int(total) if is_public else None)
+
+
+def flat_answers(exact: Exact, terms: Sequence[Term], bits: int) -> Sensitive[Sequence[int]]:
+    """The exact answers of all terms in turn, in steps of ``2^-bits``; they stay in their box."""
+    pairs = zip(exact.values.reveal(), terms, strict=True)
+    shifts = ((values, bits - term.fraction_bits - term.unit_bits) for values, term in pairs)
+    return Sensitive([int(v) << shift for values, shift in shifts for v in values])
 
 
 def _in_units(exact: Numbers, bits: int) -> Numbers:

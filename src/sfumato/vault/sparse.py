@@ -38,6 +38,7 @@ __all__ = [
     "SparseVectors",
     "above_threshold",
     "answer",
+    "answer_many",
     "apart",
     "cell_counts",
     "times",
@@ -230,10 +231,24 @@ def answer(score: Sensitive[int], law: NoiseLaw, random: WordSource | None = Non
     it: docs/proofs/sparse-vector.md, Theorem 4.
     Neighbours: any; the score moves by at most the sensitivity that was accounted.
     """
+    return answer_many(Sensitive([score.reveal()]), law, random)[0]
+
+
+def answer_many(
+    scores: Sensitive[Sequence[int]], law: NoiseLaw, random: WordSource | None = None
+) -> list[int]:
+    """Numbers in steps, each with noise of its own: the Laplace or the Gaussian mechanism.
+
+    Privacy: ``privacy.sparse_vector.noise_cost(law, sensitivity)``, with the distance in L1
+    (Laplace) or L2 (Gaussian) by which all of them move together: docs/proofs/discrete-laplace.md
+    and docs/proofs/rounded-gaussian.md, Theorem 2 of each.
+    Neighbours: any; the numbers move by at most the sensitivity that was accounted.
+    """
     if law.kind == "exponential":
         raise PlanError("one-sided noise hides comparisons, not numbers; use laplace or gaussian")
-    noise = _drawn(law, 1, system_words() if random is None else random)[0]
-    return int(score.reveal()) + noise
+    exact = scores.reveal()
+    noise = _drawn(law, len(exact), system_words() if random is None else random)
+    return [int(score) + shaken for score, shaken in zip(exact, noise, strict=True)]
 
 
 def _drawn(law: NoiseLaw, size: int, random: WordSource) -> list[int]:

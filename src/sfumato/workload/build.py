@@ -66,6 +66,7 @@ __all__ = [
     "subsets",
     "sums",
     "windows",
+    "workload_of",
 ]
 
 
@@ -701,6 +702,22 @@ def _sparse(matrix: object) -> csr_matrix:
     numeric_array(sparse.data)
     sparse.sum_duplicates()
     return sparse
+
+
+def workload_of(queries: object) -> Workload:
+    """A workload as it is; of a matrix with a row per query, the one over a single attribute.
+
+    >>> workload_of([[1, 0, 0], [1, 1, 0]]).queries
+    2
+    """
+    if isinstance(queries, Workload):
+        return queries
+    matrix = np.atleast_2d(numeric_array(queries))
+    if matrix.ndim != 2 or not matrix.size:
+        raise WorkloadError(
+            f"queries are a workload, or a matrix with a row per query, got shape {matrix.shape}"
+        )
+    return product(Domain({"cell": matrix.shape[1]}), {"cell": matrix}, "queries")
 
 
 def cell_queries(domain: Domain, name: str) -> tuple[str, QuerySet]:

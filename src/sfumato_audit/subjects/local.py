@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource
 from sfumato.study.local_factorization import LocalFactorization
-from sfumato.study.local_model import RandomizedResponse, encode_table
+from sfumato.study.local_model import RandomizedResponse, UnaryEncoding, encode_table
 from sfumato.types import Array
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject, Table
@@ -16,6 +18,7 @@ from sfumato_audit.examine import Pair, Sampler, Subject, Table
 __all__ = [
     "local_subjects",
     "one_bit_subject",
+    "unary_subject",
 ]
 
 
@@ -26,8 +29,15 @@ ENCODE = f"{ROOM}.RandomizedResponse.encode"
 
 
 def local_subjects() -> tuple[Subject[Code] | Subject[Table], ...]:
-    """One bit, one of eight codes, a row of two attributes, and one bit of a factorization."""
-    return (_response(2), _response(8), _row(), one_bit_subject("local factorization", 1))
+    """One bit, one of eight codes, a row of two attributes, one bit of a factorization, bits of all codes."""
+    return (
+        _response(2),
+        _response(8),
+        _row(),
+        one_bit_subject("local factorization", 1),
+        unary_subject("unary encoding"),
+        unary_subject("unary encoding, symmetric", kind="symmetric"),
+    )
 
 
 def one_bit_subject(name: str, epsilon: float, is_broken: bool = False) -> Subject[Code]:
@@ -55,6 +65,27 @@ def _response(size: int) -> Subject[Code]:
     name = f"randomized response of {size} codes"
     covers = frozenset({ENCODE, f"{ROOM}.RandomizedResponse", f"{ROOM}.keep_threshold"})
     return Subject(name, Claim.of(Cost.pure(1)), pairs, sampler, covers)
+
+
+def unary_subject(
+    name: str,
+    factor: int = 1,
+    kind: Literal["symmetric", "optimized"] = "optimized",
+    is_broken: bool = False,
+) -> Subject[Code]:
+    """A bit for every one of four codes; with a factor, at so many times the claimed epsilon."""
+    response = UnaryEncoding(factor, 4, "symmetric" if is_broken else kind)
+
+    def sampler(code: Code) -> Sampler:
+        def run(runs: int, source: WordSource) -> Array:
+            return response.encode(np.full(runs, code[0]), source).astype(np.float64)
+
+        return run
+
+    pairs = (Pair("first code becomes last", (0,), (3,)),)
+    unary = f"{ROOM}.UnaryEncoding"
+    covers = frozenset({unary, f"{unary}.encode", f"{ROOM}.randomized_response"})
+    return Subject(name, Claim.of(Cost.pure(1)), pairs, sampler, covers, is_broken=is_broken)
 
 
 def _row() -> Subject[Table]:

@@ -30,7 +30,7 @@ from sfumato.privacy.budget import Budget
 from sfumato.random import WordSource, system_words
 from sfumato.refine.project import project
 from sfumato.run.linear import Plan, plan
-from sfumato.study.factorization_norm import MatrixFactorization, factorize
+from sfumato.study.matrix_norms import MatrixFactorization, factorize
 from sfumato.types import Array
 from sfumato.vault.noise import rounded_gaussian
 from sfumato.workload.build import explicit

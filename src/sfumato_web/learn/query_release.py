@@ -37,7 +37,7 @@ from sfumato.planning.sparse_plans import alarm_probability, noise_of, sparse_of
 from sfumato.privacy.sparse_vector import SparseLaw, noise_cost
 from sfumato.random import WordSource, system_words
 from sfumato.refine.draws import Draws
-from sfumato.study.hedge import Experts
+from sfumato.study.experts import Experts
 from sfumato.study.local_model import RandomizedResponse, estimate_reports, forecast_rmse
 from sfumato.types import Array, Integers
 from sfumato.vault.noise import discrete_laplace

@@ -33,7 +33,7 @@ from sfumato.strategy.stream_filters import (
     encode,
     rows_squared,
 )
-from sfumato.study.factorization_norm import factorize
+from sfumato.study.matrix_norms import factorize
 from tests.shared.dense_streams import ONE, asked, dense
 
 MU = Budget(mu=1)

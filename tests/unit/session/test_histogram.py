@@ -16,7 +16,7 @@ from sfumato.errors import WorkloadError
 from sfumato.session import histogram as module
 from sfumato.session.histogram import Cells, Estimate, Rows, Start, support_of
 from sfumato.session.session_limits import LIMITS
-from sfumato.study.hedge import Experts
+from sfumato.study.experts import Experts
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.workload import marginal
 

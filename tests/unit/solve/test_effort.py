@@ -12,7 +12,7 @@ import pytest
 from sfumato.solve import effort as effort_module
 from sfumato.solve.effort import cache_folder, current, effort, must_stop, spend
 from sfumato.solve.nuclear import Certified, certified_optimum
-from sfumato.study.factorization_norm import factorize
+from sfumato.study.matrix_norms import factorize
 from sfumato.types import Array
 
 CELLS = 40

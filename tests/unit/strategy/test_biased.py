@@ -17,7 +17,7 @@ from sfumato.planning.forecast import Forecast, combination_error
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.biased import Biased, approximate, least_worst_case
 from sfumato.strategy.conjunctions import ByPolynomial
-from sfumato.study.factorization_norm import factorize
+from sfumato.study.matrix_norms import factorize
 from sfumato.workload.workload import Workload, marginal
 
 BUDGET = sf.Budget(mu=0.5)

@@ -18,7 +18,7 @@ from sfumato.strategy.biased import (
     least_worst_case,
     trade_off,
 )
-from sfumato.study.factorization_norm import factorize
+from sfumato.study.matrix_norms import factorize
 
 
 def prefix(n: int) -> np.ndarray:

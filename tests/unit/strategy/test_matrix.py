@@ -14,7 +14,7 @@ from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.solve.farthest import farthest_pair
 from sfumato.strategy.matrix import Dense, dense
 from sfumato.strategy.measured import Mixture
-from sfumato.study.factorization_norm import factorize
+from sfumato.study.matrix_norms import factorize
 from sfumato.workload.workload import Workload
 from tests.shared.dense import dense_workload
 

@@ -18,7 +18,7 @@ from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.privacy.cost import Cost, mu_squared_of
 from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.study import widths as widths_module
-from sfumato.study.hedge import (
+from sfumato.study.experts import (
     multiplicative_weights,
     simulated_weights,
     weights_rows_needed,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Multiplicative weights: the private mechanism and its theorem, and Hedge, which it is made of.
 
-`multiplicative_weights` returns the mechanism with the error that its theorem promises,
+`weights_error` returns the private mechanism with the error that its theorem promises,
 `weights_rows_needed` the records that reach an error, `simulated_weights` the answers on made-up
-data. `Experts` is Hedge itself with its regret bound. Public arithmetic only.
+data. `multiplicative_weights` is the algorithm without privacy, `hedge` that of experts (`Experts`,
+one round at a time) with its regret bound. Public arithmetic only.
 
 A distribution p over the cells, uniform at first, answers every query while it is right. Above
 Threshold says when it is not; then the query is answered with Laplace noise and p is multiplied by
@@ -32,8 +33,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, inf, isfinite, log, pi, sqrt
+from typing import overload
 
 import numpy as np
+import numpy.typing as npt
 
 from sfumato.errors import PlanError
 from sfumato.privacy.budget import Budget
@@ -44,10 +47,14 @@ from sfumato.types import Array
 
 __all__ = [
     "Experts",
+    "HedgeRun",
+    "LearntAnswers",
     "Weights",
     "best_rate",
+    "hedge",
     "multiplicative_weights",
     "simulated_weights",
+    "weights_error",
     "weights_rows_needed",
 ]
 
@@ -76,7 +83,7 @@ class Weights:
     second_epsilon: float
 
 
-def multiplicative_weights(
+def weights_error(
     queries: int,
     cells: int,
     n: float,
@@ -138,7 +145,7 @@ def weights_rows_needed(
         cells: How many cells the domain has.
         alpha: An error, as a share of the records.
         budget: What all answers together may spend.
-        **options: ``beta``, ``spread`` and ``sensitivity`` of `multiplicative_weights`.
+        **options: ``beta``, ``spread`` and ``sensitivity`` of `weights_error`.
 
     Returns:
         A number of records.
@@ -148,14 +155,14 @@ def weights_rows_needed(
     """
     _check(alpha=alpha)
     high = 1.0
-    while multiplicative_weights(queries, cells, high, budget, **options).error > alpha:
+    while weights_error(queries, cells, high, budget, **options).error > alpha:
         high *= 2
         if high > 2.0**200:
             raise PlanError(f"no number of records reaches an error of {alpha!r}")
     low = high / 2
     while high - low > max(0.5, 1e-6 * high):
         middle = (low + high) / 2
-        is_enough = multiplicative_weights(queries, cells, middle, budget, **options).error <= alpha
+        is_enough = weights_error(queries, cells, middle, budget, **options).error <= alpha
         low, high = (low, middle) if is_enough else (middle, high)
     return ceil(high)
 
@@ -376,3 +383,208 @@ def best_rate(experts: int, rounds: int) -> float:
     if experts < 2 or rounds < 1:
         raise PlanError(f"a rate needs 2 experts and 1 round, got {experts} and {rounds}")
     return min(1.0, sqrt(log(experts) / rounds))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HedgeRun:
+    """All rounds of Hedge: what the shares lost, and how the best expert did.
+
+    Args:
+        shares: The share of every expert before every round, a row per round.
+        losses: The loss of the shares in every round: ``x_t . l_t``.
+        final: The shares after the last round.
+        regret: What was lost beyond the best expert.
+        regret_bound: The most that it can be, by Theorem 1.5.
+        best: The number of the best expert, from 0.
+        rate: How fast shares move.
+    """
+
+    shares: Array
+    losses: Array
+    final: Array
+    regret: float
+    regret_bound: float
+    best: int
+    rate: float
+
+    def __repr__(self) -> str:
+        rounds, experts = self.shares.shape
+        return (
+            f"Hedge of {experts:,} experts over {rounds:,} rounds at rate {self.rate:.4g}: regret "
+            f"{self.regret:.4g} against expert {self.best}, at most {self.regret_bound:.4g}"
+        )
+
+
+def hedge(losses: npt.ArrayLike, rate: float | None = None) -> HedgeRun:
+    """Hedge over given losses: ``W_{t+1}(i) = W_t(i) e^(-rate l_t(i))``, played by its shares.
+
+    Theorem 1.5: the loss is at most that of any expert plus
+    ``rate sum_t x_t . l_t^2 + log N / rate``, and so against any mixture. No data and no privacy.
+
+    Args:
+        losses: A row per round, a column per expert; of at least 0.
+        rate: How fast shares move, the notes' epsilon; ``sqrt(log N / T)`` if None.
+
+    Returns:
+        Shares, losses, regret and its bound.
+
+    Raises:
+        PlanError: They are no matrix of finite numbers of at least 0, or the rate is not above 0.
+
+    >>> import numpy as np
+    >>> import sfumato as sf
+    >>> run = sf.study.hedge(np.array([[1.0, 0.0]] * 100))
+    >>> run.best, run.regret < run.regret_bound
+    (1, True)
+    """
+    each = np.asarray(losses, dtype=np.float64)
+    if each.ndim != 2 or not each.size or not np.isfinite(each).all() or not (each >= 0).all():
+        raise PlanError("losses are finite numbers of at least 0, a row per round, a column each")
+    rounds, count = each.shape
+    if rate is None:
+        rate = best_rate(max(count, 2), rounds)
+    experts = Experts(count, rate)
+    shares, own = np.empty_like(each), np.empty(rounds)
+    for t, loss in enumerate(each):
+        shares[t] = experts.shares
+        own[t] = experts.learn(loss)
+    best = int(each.sum(axis=0).argmin())
+    alone = np.eye(count)[best]
+    regret, bound = experts.regret(alone), experts.regret_bound(alone)
+    return HedgeRun(shares, own, experts.shares, regret, bound, best, float(rate))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearntAnswers:
+    """Answers of multiplicative weights without privacy, and the queries it had to be told.
+
+    Args:
+        answers: One number per query, in counts.
+        updates: The numbers of the queries whose exact answers were used.
+        histogram: The synthetic data at the end.
+        updates_bound: The most updates there can be.
+        rate: How fast shares move.
+    """
+
+    answers: Array
+    updates: tuple[int, ...]
+    histogram: Array
+    updates_bound: int
+    rate: float
+
+    def __repr__(self) -> str:
+        return (
+            f"Multiplicative weights (without privacy) on {len(self.answers):,} queries: "
+            f"{len(self.updates):,} updates, at most {self.updates_bound:,}"
+        )
+
+
+@overload
+def multiplicative_weights(
+    queries: int,
+    data: int,
+    n: float,
+    budget: Budget,
+    *,
+    beta: float = ...,
+    spread: float = ...,
+    sensitivity: float = ...,
+) -> Weights: ...
+
+
+@overload
+def multiplicative_weights(
+    queries: npt.ArrayLike,
+    data: npt.ArrayLike,
+    *,
+    alpha: float,
+    rate: float | None = ...,
+) -> LearntAnswers: ...
+
+
+def multiplicative_weights(
+    queries: npt.ArrayLike | int,
+    data: npt.ArrayLike | int,
+    n: float | None = None,
+    budget: Budget | None = None,
+    *,
+    alpha: float | None = None,
+    rate: float | None = None,
+    beta: float = 0.05,
+    spread: float = 1.0,
+    sensitivity: float = 1.0,
+) -> LearntAnswers | Weights:
+    """Multiplicative weights for linear queries WITHOUT privacy: exact answers come out.
+
+    Queries are answered in turn from a distribution p, uniform at first. Where it is off by alpha
+    or more the exact answer is told, and p becomes ``p exp(-eta l)``, ``l = sign(q p - q data) q``
+    (Wang, "How does MW apply to the problem of linear query release?"). By Hoeffding's lemma each
+    update lowers ``KL(data || p)`` by ``2 alpha^2 / u^2``, u the greatest range of a query, so that
+    there are at most ``ln m u^2 / (2 alpha^2)`` of them. For made-up data and comparison:
+    `private_multiplicative_weights` is the mechanism. With four arguments, numbers of queries,
+    cells and records and a budget, this is `weights_error`, as before.
+
+    Args:
+        queries: A matrix with a row per query.
+        data: A histogram of made-up data: a count per cell.
+        n: The number of records of `weights_error`.
+        budget: The budget of `weights_error`.
+        alpha: How far an answer may be off before it is corrected, as a share of the records.
+        rate: eta; ``4 alpha / u^2`` if None, the best.
+        beta: Of `weights_error`.
+        spread: Of `weights_error`.
+        sensitivity: Of `weights_error`.
+
+    Returns:
+        The answers, the updates and the bound on their number.
+
+    Raises:
+        PlanError: An argument is wrong.
+
+    >>> import numpy as np
+    >>> import sfumato as sf
+    >>> F = np.tril(np.ones((8, 8)))
+    >>> h = np.array([90, 1, 1, 1, 1, 1, 1, 4])
+    >>> learnt = sf.study.multiplicative_weights(F, h, alpha=0.05)
+    >>> bool(np.abs(learnt.answers - F @ h).max() <= 0.05 * h.sum())
+    True
+    """
+    if isinstance(queries, int) and isinstance(data, int):
+        if n is None or budget is None:
+            raise PlanError("numbers of queries and cells go with n, records, and a budget")
+        options = {"beta": beta, "spread": spread, "sensitivity": sensitivity}
+        return weights_error(queries, data, n, budget, **options)
+    matrix, counts = np.asarray(queries, np.float64), np.asarray(data, np.float64)
+    if matrix.ndim != 2 or counts.shape != matrix.shape[1:] or not np.isfinite(matrix).all():
+        raise PlanError("queries are a matrix with a column per cell, data a count per cell")
+    total = float(counts.sum())
+    if not (np.isfinite(counts).all() and (counts >= 0).all() and total > 0):
+        raise PlanError("data are counts of at least 0, not all of them 0; only made-up ones")
+    if alpha is None:
+        raise PlanError("say how far answers may be off: alpha=, a share of the records")
+    _check(alpha=alpha)
+    return _learnt(matrix, counts / total, total, alpha, rate)
+
+
+def _learnt(
+    matrix: Array, truth: Array, total: float, alpha: float, rate: float | None
+) -> LearntAnswers:
+    cells = matrix.shape[1]
+    reach = float((matrix.max(axis=1) - matrix.min(axis=1)).max()) or 1.0
+    step = 4 * alpha / reach**2 if rate is None else rate
+    experts = Experts(cells, step)
+    answers, updates = np.empty(len(matrix)), []
+    for i, query in enumerate(matrix):
+        guess, exact = float(query @ experts.shares), float(query @ truth)
+        answers[i] = guess
+        if abs(guess - exact) >= alpha:
+            answers[i] = exact
+            updates.append(i)
+            # sign(guess - exact) q, shifted to be at least 0: shares do not change by a shift.
+            experts.learn(query - query.min() if guess > exact else query.max() - query)
+    # A step eta lowers KL(data || p) by eta alpha - eta^2 u^2 / 8 at least, from ln m on.
+    gain = step * alpha - step**2 * reach**2 / 8
+    bound = int(log(cells) / gain) if gain > 0 else len(matrix)
+    shares = experts.shares * total
+    most = min(len(matrix), bound)
+    return LearntAnswers(answers * total, tuple(updates), shares, most, step)

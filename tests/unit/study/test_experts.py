@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.errors import PlanError
-from sfumato.study.hedge import Experts, best_rate
+from sfumato.study.experts import Experts, best_rate
 
 
 class _TenTimesTheRate(Experts):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import sqrt
+from math import inf, sqrt
 from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from sfumato.strategy.biased import ApproximateFactorization
 
 __all__ = [
+    "FactorizationNorm",
     "MatrixFactorization",
+    "approximate_factorization_norm",
     "dense_queries",
+    "factorization_norm",
     "factorize",
 ]
 
@@ -180,6 +183,97 @@ def factorize(
         objective,
         None if bool((query_weights == 1).all()) else query_weights,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FactorizationNorm:
+    """gamma(F), or gamma_alpha(F): what a factorization reaches, and a bound that none is below.
+
+    As a number it is ``value``.
+
+    Args:
+        value: ``||R||_F ||M||_{1->2} / sqrt(k)`` of the factorization.
+        lower_bound: No factorization (of that bias) has less.
+        alpha: The allowed bias; 0 for exact factorizations.
+        factorization: R and M.
+    """
+
+    value: float
+    lower_bound: float
+    alpha: float
+    factorization: MatrixFactorization | ApproximateFactorization
+
+    @property
+    def certificate(self) -> float:
+        """``value / lower_bound``: at least 1, and how far this may be from the least."""
+        return self.value / self.lower_bound if self.lower_bound else inf
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __repr__(self) -> str:
+        name = f"gamma_{self.alpha:g}" if self.alpha else "gamma"
+        return f"{name} = {self.value:.6g} (at least {self.lower_bound:.6g})"
+
+
+def factorization_norm(queries: object, *, tolerance: float = 1e-4) -> FactorizationNorm:
+    """gamma(F), Definition 2.2 of Smith and Ullman: the least ``||R||_F ||M||_{1->2} / sqrt(k)``.
+
+    Theorem 2.3: Gaussian noise on M and reconstruction by R err by ``c gamma(F) / n`` on average
+    (`factorization_mechanism`).
+
+    Args:
+        queries: A matrix with a row per query, or a small workload.
+        tolerance: How far it may be above the least, relatively.
+
+    Returns:
+        The norm with its certificate, R and M.
+
+    Raises:
+        WorkloadError: The queries are no matrix of finite numbers, or all of them are zero.
+        TooLarge: The matrix has too many entries.
+
+    >>> import numpy as np
+    >>> import sfumato as sf
+    >>> round(float(sf.study.factorization_norm(np.ones((5, 8)))), 6)
+    1.0
+    """
+    best = factorize(queries, tolerance)
+    return FactorizationNorm(best.gamma, best.lower_bound, 0.0, best)
+
+
+def approximate_factorization_norm(
+    queries: object, alpha: float, *, tolerance: float = LIMITS.approximate_tolerance
+) -> FactorizationNorm:
+    """gamma_alpha(F), Definition 2.5: the same over all R, M with ``||RM - F||_{1->2}`` bounded.
+
+    The bound is ``alpha sqrt(k)``. Theorem 2.6: the mechanism then errs by at most
+    ``alpha + c gamma_alpha(F) / n`` on average.
+
+    Args:
+        queries: A matrix with a row per query, or a small workload.
+        alpha: The bias per record that answers may have, as a root mean square.
+        tolerance: How far it may be above the least, relatively.
+
+    Returns:
+        The norm with its certificate, R and M.
+
+    Raises:
+        PlanError: Alpha or the tolerance is out of range.
+        WorkloadError: The queries are no matrix of finite numbers, or all of them are zero.
+        TooLarge: The matrix has too many entries.
+
+    >>> import numpy as np
+    >>> import sfumato as sf
+    >>> nearly = np.array([[1.0, 1.02, 0.99], [0.98, 1.0, 1.01]])
+    >>> sf.study.approximate_factorization_norm(nearly, alpha=0.03).value < 1
+    True
+    """
+    if alpha == 0:
+        return factorization_norm(queries, tolerance=tolerance)
+    best = factorize(queries, tolerance, alpha=alpha)
+    assert not isinstance(best, MatrixFactorization)  # noqa: S101
+    return FactorizationNorm(best.gamma, best.lower_bound, float(alpha), best)
 
 
 def _approximate(

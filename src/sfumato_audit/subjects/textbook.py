@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mechanisms of the lecture notes, as `sf.study` offers them: run after run on made-up arrays.
+
+Linear ones are measured many at a time, others are calls of the public functions, so that grids,
+scales and costs are those that a student gets. The claim is the cost that the mechanism states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from sfumato.planning.forecast import Forecast
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.privacy.budget import Budget
+from sfumato.random import WordSource, system_words
+from sfumato.run.textbook import Instance, Outcome
+from sfumato.run.textbook_choice import exponential_mechanism, noisy_max, permute_and_flip
+from sfumato.run.textbook_linear import calibrated, laplace_mechanism
+from sfumato.run.textbook_sparse import above_threshold, numeric_sparse
+from sfumato.run.textbook_weights import private_multiplicative_weights
+from sfumato.types import Array, Neighbours
+from sfumato.vault.measure import Exact, measure
+from sfumato.vault.sensitive import Sensitive
+from sfumato_audit.bounds import Claim
+from sfumato_audit.examine import Pair, Sampler, Subject
+
+__all__ = [
+    "Counts",
+    "broken_textbook_subjects",
+    "textbook_subjects",
+]
+
+
+Counts: TypeAlias = tuple[float, ...]
+Call: TypeAlias = Callable[[Counts, WordSource], Outcome[object]]
+
+SLOWNESS = 1024  # a call takes a third of a millisecond or more
+RUN = "sfumato.run"
+VALUES = "sfumato.vault.sparse.answer_many"
+THRESHOLDS = np.tril(np.ones((4, 4)))
+ONE_MORE = (
+    Pair("one record more in the first cell", (0.0, 0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)),
+    Pair("one record more in the last cell", (3.0, 0.0, 5.0, 0.0), (3.0, 0.0, 5.0, 1.0)),
+)
+REPLACED = (Pair("a record moves to the last cell", (3.0, 0.0, 5.0, 0.0), (2.0, 0.0, 5.0, 1.0)),)
+APART = (
+    Pair("all scores equal, or up and down by one", (0.0,) * 4, (1.0, -1.0, 1.0, -1.0)),
+    Pair("one score up, all others down", (2.0,) * 4, (3.0, 1.0, 1.0, 1.0)),
+)
+
+
+def textbook_subjects() -> tuple[Subject[Counts], ...]:
+    """Every mechanism of the notes that draws noise."""
+    return (*_linear(), *_called())
+
+
+def _linear() -> tuple[Subject[Counts], ...]:
+    """Linear mechanisms on a histogram, measured many times at once as `_linear` measures once."""
+    pure, gaussian = Budget(epsilon=1), Budget(mu=1)
+    # What is projected is the Gaussian mechanism's measurement: the rest is post-processing.
+    rows: tuple[tuple[str, str, Budget, Neighbours, tuple[str, ...]], ...] = (
+        ("Laplace mechanism", "laplace", pure, "add-remove", ("laplace_mechanism",)),
+        ("Laplace mechanism", "laplace", pure, "replace-one", ("laplace_mechanism",)),
+        (
+            "Gaussian mechanism",
+            "gaussian",
+            gaussian,
+            "replace-one",
+            ("gaussian_mechanism", "projection_mechanism"),
+        ),
+        ("contingency table", "laplace-table", pure, "add-remove", ("contingency_table",)),
+        ("binary tree", "laplace-tree", pure, "replace-one", ("binary_tree",)),
+        (
+            "factorization mechanism",
+            "factorization",
+            gaussian,
+            "add-remove",
+            ("factorization_mechanism",),
+        ),
+    )
+    return tuple(_measured(*row) for row in rows)
+
+
+def _measured(
+    name: str, mechanism: str, budget: Budget, neighbours: Neighbours, covers: tuple[str, ...]
+) -> Subject[Counts]:
+    queries = "prefixes" if mechanism.endswith("tree") else THRESHOLDS
+
+    def of(data: Counts) -> tuple[Instance, Forecast]:
+        instance = Instance.of(queries, data, None, neighbours)
+        chosen = MECHANISMS[mechanism]
+        strategy = chosen.build(instance.workload, chosen.noise, "rmse")
+        return instance, calibrated(instance, strategy, budget)
+
+    def sampler(data: Counts) -> Sampler:
+        instance, forecast = of(data)
+        blocks, exact = forecast.strategy.blocks, instance.count(None, forecast.strategy.blocks)
+        values = exact.values.reveal()
+
+        def run(runs: int, source: WordSource) -> Array:
+            again = Exact(Sensitive(tuple(np.tile(v, runs) for v in values)), exact.rows)
+            outputs = measure(again, blocks, forecast.noise, source)
+            units = [m.units.astype(np.float64).reshape(runs, -1) for m in outputs.measurements]
+            return np.concatenate(units, axis=1)
+
+        return run
+
+    pairs = ONE_MORE if neighbours == "add-remove" else REPLACED
+    claim = Claim.of(of(pairs[0].left)[1].cost)
+    names = frozenset(f"{RUN}.textbook_linear.{c}" for c in covers)
+    return Subject(f"study: {name} ({neighbours})", claim, pairs, sampler, names)
+
+
+def _called() -> tuple[Subject[Counts], ...]:
+    """By the public functions themselves, a call for every run."""
+    apart, numbers = APART[:1], "textbook_sparse.numeric_sparse"
+    return (
+        _subject(
+            "study: Laplace mechanism on numbers",
+            (Pair("numbers that are no steps of any grid", (0.1, 0.2), (0.43, 0.87)),),
+            lambda x, words: laplace_mechanism(np.array(x), random=words, epsilon=1, sensitivity=1),
+            VALUES,
+        ),
+        _subject(
+            "study: NumericSparse",
+            apart,
+            lambda x, words: numeric_sparse(np.array(x), random=words, c=2, epsilon=1, T=0),
+            numbers,
+            "textbook_sparse.sparse_vector",
+            "textbook_sparse.above_threshold",
+        ),
+        _subject(
+            "study: private multiplicative weights",
+            REPLACED,
+            lambda h, words: private_multiplicative_weights(
+                THRESHOLDS, h, random=words, epsilon=1, alpha=0.3, c=2
+            ),
+            "textbook_weights.private_multiplicative_weights",
+        ),
+        _subject(
+            "study: exponential mechanism",
+            APART[1:],
+            lambda x, words: exponential_mechanism(np.array(x), random=words, epsilon=1),
+            "textbook_choice.exponential_mechanism",
+        ),
+        _subject(
+            "study: report noisy max",
+            APART[1:],
+            lambda x, words: noisy_max(np.array(x), random=words, epsilon=1),
+            "textbook_choice.noisy_max",
+            "textbook_choice.permute_and_flip",
+        ),
+    )
+
+
+def broken_textbook_subjects() -> tuple[Subject[Counts], ...]:
+    """Sensitivities in the wrong unit, and scores that move further than was said."""
+    wide = (Pair("numbers that move by 64", (0.0, 0.0), (64.0, 0.0)),)
+    return (
+        _subject(
+            "study: numbers in another unit than their sensitivity",
+            wide,
+            lambda x, words: laplace_mechanism(np.array(x), random=words, epsilon=1, sensitivity=1),
+            is_broken=True,
+        ),
+        _subject(
+            "study: scores that move further than was said",
+            wide,
+            lambda x, words: above_threshold(np.array(x), random=words, epsilon=1, T=32),
+            is_broken=True,
+        ),
+        _subject(
+            "study: a choice among scores that move further than was said",
+            wide,
+            lambda x, words: permute_and_flip(np.array(x), random=words, epsilon=1),
+            is_broken=True,
+        ),
+    )
+
+
+def _subject(
+    name: str,
+    pairs: Sequence[Pair[Counts]],
+    call: Call,
+    *covers: str,
+    is_broken: bool = False,
+) -> Subject[Counts]:
+    """A mechanism by its call; what it says it costs is its claim."""
+    claim = Claim.of(call(pairs[0].left, system_words()).cost)
+
+    def sampler(data: Counts) -> Sampler:
+        def run(runs: int, source: WordSource) -> Array:
+            return np.array([_row(call(data, source).answers) for _ in range(runs)])
+
+        return run
+
+    names = frozenset(c if "." in c and c.startswith("sfumato") else f"{RUN}.{c}" for c in covers)
+    return Subject(name, claim, pairs, sampler, names, slowness=SLOWNESS, is_broken=is_broken)
+
+
+def _row(answers: object) -> Array:
+    """Answers as numbers: below is -1, and what was not tested any more is not a number."""
+    if isinstance(answers, list):
+        numbers = [-1.0 if a is None else float(a) for a in answers]
+        return np.array([*numbers, *[np.nan] * (4 - len(numbers))])
+    return np.asarray(answers, dtype=np.float64).reshape(-1)
