@@ -63,7 +63,20 @@ LAW_NAMES: Mapping[str, str] = {"gumbel": "Gumbel", "exponential": "Exp", "lapla
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ChoiceOutcome(Outcome[tuple[int, ...]]):
-    """The numbers of the chosen candidates, from 0, in the order of the choices."""
+    """The chosen candidates of a private selection.
+
+    Args:
+        mechanism: As in `Outcome`.
+        answers: Their numbers, from 0, in the order of the choices.
+        budget: As in `Outcome`.
+        cost: As in `Outcome`.
+        noise: As in `Outcome`.
+        theorem: As in `Outcome`.
+        bound: As in `Outcome`: how far behind the best a chosen score is.
+        neighbours: As in `Outcome`.
+        n: As in `Outcome`.
+        note: As in `Outcome`.
+    """
 
     @property
     def choice(self) -> int:

@@ -10,7 +10,12 @@ import numpy as np
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource
 from sfumato.study.local_factorization import LocalFactorization
-from sfumato.study.local_model import RandomizedResponse, UnaryEncoding, encode_table
+from sfumato.study.local_model import (
+    RandomizedResponse,
+    UnaryEncoding,
+    encode_table,
+    randomized_response,
+)
 from sfumato.types import Array
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject, Table
@@ -29,7 +34,7 @@ ENCODE = f"{ROOM}.RandomizedResponse.encode"
 
 
 def local_subjects() -> tuple[Subject[Code] | Subject[Table], ...]:
-    """One bit, one of eight codes, a row of two attributes, one bit of a factorization, bits of all codes."""
+    """One bit, one of eight codes, a row, one bit of a factorization, and bits of all codes."""
     return (
         _response(2),
         _response(8),
@@ -74,9 +79,12 @@ def unary_subject(
     is_broken: bool = False,
 ) -> Subject[Code]:
     """A bit for every one of four codes; with a factor, at so many times the claimed epsilon."""
-    response = UnaryEncoding(factor, 4, "symmetric" if is_broken else kind)
+    chosen = "symmetric" if is_broken else kind
 
     def sampler(code: Code) -> Sampler:
+        response = UnaryEncoding(factor, 4, chosen)
+        randomized_response([code[0]], epsilon=1, size=4, encoding="unary")  # the same, by its name
+
         def run(runs: int, source: WordSource) -> Array:
             return response.encode(np.full(runs, code[0]), source).astype(np.float64)
 

@@ -7,19 +7,28 @@ scales and costs are those that a student gets. The claim is the cost that the m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
-from sfumato.run.textbook import Instance, Outcome
+from sfumato.run.textbook import Instance, LinearOutcome
 from sfumato.run.textbook_choice import exponential_mechanism, noisy_max, permute_and_flip
-from sfumato.run.textbook_linear import calibrated, laplace_mechanism
-from sfumato.run.textbook_sparse import above_threshold, numeric_sparse
+from sfumato.run.textbook_linear import (
+    binary_tree,
+    calibrated,
+    contingency_table,
+    factorization_mechanism,
+    gaussian_mechanism,
+    laplace_mechanism,
+    projection_mechanism,
+)
+from sfumato.run.textbook_sparse import above_threshold, numeric_sparse, sparse_vector
 from sfumato.run.textbook_weights import private_multiplicative_weights
 from sfumato.types import Array, Neighbours
 from sfumato.vault.measure import Exact, measure
@@ -35,7 +44,23 @@ __all__ = [
 
 
 Counts: TypeAlias = tuple[float, ...]
-Call: TypeAlias = Callable[[Counts, WordSource], Outcome[object]]
+
+
+class Costly(Protocol):
+    """What a mechanism returns."""
+
+    @property
+    def answers(self) -> object:
+        """What is published."""
+        ...
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs."""
+        ...
+
+
+Call: TypeAlias = Callable[[Counts, WordSource], Costly]
 
 SLOWNESS = 1024  # a call takes a third of a millisecond or more
 RUN = "sfumato.run"
@@ -58,45 +83,40 @@ def textbook_subjects() -> tuple[Subject[Counts], ...]:
 
 
 def _linear() -> tuple[Subject[Counts], ...]:
-    """Linear mechanisms on a histogram, measured many times at once as `_linear` measures once."""
-    pure, gaussian = Budget(epsilon=1), Budget(mu=1)
+    """Linear mechanisms on a histogram: called once, then measured many times at once."""
+    pure, gaussian = {"epsilon": 1}, {"mu": 1}
     # What is projected is the Gaussian mechanism's measurement: the rest is post-processing.
-    rows: tuple[tuple[str, str, Budget, Neighbours, tuple[str, ...]], ...] = (
-        ("Laplace mechanism", "laplace", pure, "add-remove", ("laplace_mechanism",)),
-        ("Laplace mechanism", "laplace", pure, "replace-one", ("laplace_mechanism",)),
-        (
-            "Gaussian mechanism",
-            "gaussian",
-            gaussian,
-            "replace-one",
-            ("gaussian_mechanism", "projection_mechanism"),
-        ),
-        ("contingency table", "laplace-table", pure, "add-remove", ("contingency_table",)),
-        ("binary tree", "laplace-tree", pure, "replace-one", ("binary_tree",)),
-        (
-            "factorization mechanism",
-            "factorization",
-            gaussian,
-            "add-remove",
-            ("factorization_mechanism",),
-        ),
+    both = (gaussian_mechanism, projection_mechanism)
+    return (
+        _measured("laplace", pure, "add-remove", laplace_mechanism),
+        _measured("laplace", pure, "replace-one", laplace_mechanism),
+        _measured("gaussian", gaussian, "replace-one", *both),
+        _measured("laplace-table", pure, "add-remove", contingency_table),
+        _measured("laplace-tree", pure, "replace-one", binary_tree),
+        _measured("factorization", gaussian, "add-remove", factorization_mechanism),
     )
-    return tuple(_measured(*row) for row in rows)
 
 
 def _measured(
-    name: str, mechanism: str, budget: Budget, neighbours: Neighbours, covers: tuple[str, ...]
+    mechanism: str,
+    budget: Mapping[str, int],
+    neighbours: Neighbours,
+    *functions: Callable[..., LinearOutcome],
 ) -> Subject[Counts]:
+    """As `textbook_linear` measures, which says the same cost."""
     queries = "prefixes" if mechanism.endswith("tree") else THRESHOLDS
+    chosen = MECHANISMS[mechanism]
 
     def of(data: Counts) -> tuple[Instance, Forecast]:
         instance = Instance.of(queries, data, None, neighbours)
-        chosen = MECHANISMS[mechanism]
         strategy = chosen.build(instance.workload, chosen.noise, "rmse")
-        return instance, calibrated(instance, strategy, budget)
+        return instance, calibrated(instance, strategy, Budget(**budget))
 
     def sampler(data: Counts) -> Sampler:
         instance, forecast = of(data)
+        for function in functions:
+            outcome = function(queries, data, neighbours=neighbours, **budget)
+            assert outcome.cost == forecast.cost  # noqa: S101 - the claim is the function's own
         blocks, exact = forecast.strategy.blocks, instance.count(None, forecast.strategy.blocks)
         values = exact.values.reveal()
 
@@ -110,13 +130,13 @@ def _measured(
 
     pairs = ONE_MORE if neighbours == "add-remove" else REPLACED
     claim = Claim.of(of(pairs[0].left)[1].cost)
-    names = frozenset(f"{RUN}.textbook_linear.{c}" for c in covers)
-    return Subject(f"study: {name} ({neighbours})", claim, pairs, sampler, names)
+    names = frozenset(f"{f.__module__}.{f.__name__}" for f in functions)
+    return Subject(f"study: {functions[0].__name__} ({neighbours})", claim, pairs, sampler, names)
 
 
 def _called() -> tuple[Subject[Counts], ...]:
     """By the public functions themselves, a call for every run."""
-    apart, numbers = APART[:1], "textbook_sparse.numeric_sparse"
+    apart = APART[:1]
     return (
         _subject(
             "study: Laplace mechanism on numbers",
@@ -128,8 +148,18 @@ def _called() -> tuple[Subject[Counts], ...]:
             "study: NumericSparse",
             apart,
             lambda x, words: numeric_sparse(np.array(x), random=words, c=2, epsilon=1, T=0),
-            numbers,
+            "textbook_sparse.numeric_sparse",
+        ),
+        _subject(
+            "study: SparseVector",
+            apart,
+            lambda x, words: sparse_vector(np.array(x), random=words, c=2, epsilon=1, T=0),
             "textbook_sparse.sparse_vector",
+        ),
+        _subject(
+            "study: AboveThreshold",
+            apart,
+            lambda x, words: above_threshold(np.array(x), random=words, epsilon=1, T=0),
             "textbook_sparse.above_threshold",
         ),
         _subject(
@@ -151,6 +181,11 @@ def _called() -> tuple[Subject[Counts], ...]:
             APART[1:],
             lambda x, words: noisy_max(np.array(x), random=words, epsilon=1),
             "textbook_choice.noisy_max",
+        ),
+        _subject(
+            "study: permute-and-flip",
+            APART[1:],
+            lambda x, words: permute_and_flip(np.array(x), random=words, epsilon=1),
             "textbook_choice.permute_and_flip",
         ),
     )
