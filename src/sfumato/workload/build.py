@@ -712,10 +712,11 @@ def workload_of(queries: object) -> Workload:
     """
     if isinstance(queries, Workload):
         return queries
-    matrix = np.atleast_2d(numeric_array(queries))
-    if matrix.ndim != 2 or not matrix.size:
+    matrix = np.asarray(queries)
+    if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "biuf":
         raise WorkloadError(
-            f"queries are a workload, or a matrix with a row per query, got shape {matrix.shape}"
+            "queries are a workload such as sf.marginals(domain, 2), or a matrix of numbers with "
+            f"a row per query, got {shown(queries)}"
         )
     return product(Domain({"cell": matrix.shape[1]}), {"cell": matrix}, "queries")
 
