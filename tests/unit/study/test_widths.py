@@ -144,7 +144,7 @@ def test_support_refuses_what_is_no_direction(direction: object) -> None:
 
 def test_support_refuses_what_is_no_workload_or_cannot_be_held() -> None:
     with pytest.raises(WorkloadError, match="workload"):
-        sf.support(np.eye(3), np.ones(3))
+        sf.support("eye", np.ones(3))
     wide = sf.marginals(sf.Domain({"x": 10**4, "y": 10**4}), 2)
     with pytest.raises(TooLarge, match="fewer"):
         sf.support(wide, np.ones(3))
