@@ -30,6 +30,7 @@ from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource
 from sfumato.run.choose import plan_selection
 from sfumato.session.session_plan import UNIT as PERSON
+from sfumato.strategy.atoms import in_span
 from sfumato.strategy.base import Block, Strategy
 from sfumato.types import Array, Noise
 from sfumato.vault.k_norm import KNorm
@@ -37,7 +38,8 @@ from sfumato.vault.measure import Exact, count
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.select import exponential_mechanism
 from sfumato.vault.sensitive import Sensitive
-from sfumato.workload.build import marginals
+from sfumato.workload.build import marginals, predicates
+from sfumato.workload.predicates import attribute
 from sfumato_audit.bounds import Claim
 from sfumato_audit.events import Score
 from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs
@@ -236,6 +238,7 @@ def _wrong_noise() -> tuple[Subject[Answers] | Subject[Table], ...]:
         _scaled("sigma 10% low", "gaussian", Fraction(9, 10)),
         _halved(),
         _half_norm(),
+        _by_length(),
     )
 
 
@@ -295,6 +298,25 @@ def _half_norm() -> Subject[Table]:
     right = KNorm.of(K_QUERIES, 1)
     wrong = replace(right, denominator=right.denominator // 2, reach=max(1, right.reach // 2))
     return k_norm_subject("K-norm noise of half the size", wrong, is_broken=True)
+
+
+def _by_length() -> Subject[Table]:
+    """A mixture of queries with Laplace noise for the length of its columns in L2, not in L1."""
+    domain = Domain(dict.fromkeys(("one", "two", "three"), 2))
+    strategy = in_span(predicates(domain, [attribute(domain, n) == 1 for n in domain.names]))
+    right = calibrate(strategy, 1.0, "add-remove")
+    in_l1 = strategy.sensitivity(1, scales=[1.0]).power
+    in_l2 = Fraction(strategy.sensitivity(2, scales=[1.0]).power ** 0.5)
+    wrong = tuple(replace(law, units=int(law.units * in_l2 / Fraction(in_l1))) for law in right)
+    run = Measuring(domain, strategy.blocks, wrong, "add-remove")
+    return Subject(
+        "Laplace noise by the L2 norm of a matrix",
+        Claim.of(Cost.pure(privacy_loss(strategy, right, "add-remove"))),
+        listed_pairs(domain.shape, "add-remove"),
+        run.sampler,
+        hint=run.hint,
+        is_broken=True,
+    )
 
 
 def _wrong_use() -> tuple[Subject[Answers], ...]:

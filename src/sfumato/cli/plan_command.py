@@ -257,11 +257,14 @@ def _advised(advice: Recommendation) -> list[str | Text | Table]:
 def certificate_in_words(plan: Forecast) -> str:
     """How far the error is from the best possible, if that is known.
 
-    A factorization is any linear mechanism with the same kind of noise.
+    A factorization is any linear unbiased mechanism with noise of the kinds that are named.
     """
     if plan.certificate is None:
         return "not known for this workload, noise and objective"
-    return f"{plan.certificate:.4f} times a lower bound on the error of every factorization"
+    return (
+        f"{plan.certificate:.4f} times a lower bound on the error of every factorization with "
+        f"{plan.certified_among}"
+    )
 
 
 def rmse_facts(plan: Forecast) -> list[tuple[str, str]]:
@@ -347,6 +350,7 @@ def plan_document(plan: Forecast, after: AfterProjection | None = None) -> dict[
         "largest": plan.largest_error,
         "gamma": plan.gamma,
         "certificate": plan.certificate,
+        "certified_noise": None if plan.certificate is None else list(plan.certified_noise),
         "stopped_early": plan.stopped_early,
         "objective": plan.objective,
         "budget": budget_document(plan.budget),
@@ -378,7 +382,9 @@ def adaptive_document(plan: AdaptivePlan) -> dict[str, object]:
     return {
         "queries": plan.workload.queries,
         "mechanism": plan.mechanism,
-        **dict.fromkeys(("rmse", "largest", "gamma", "certificate", "objective")),
+        **dict.fromkeys(
+            ("rmse", "largest", "gamma", "certificate", "certified_noise", "objective")
+        ),
         "stopped_early": False,
         "budget": budget_document(plan.budget),
         "cost": plan.cost.as_json(),

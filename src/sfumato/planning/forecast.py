@@ -27,7 +27,7 @@ from sfumato.privacy.noise_laws import BlockNoise, laplace_mixture_quantile
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.biased import folded_normal_quantile
 from sfumato.text import did_you_mean, listing, shown
-from sfumato.types import Array, Integers, Neighbours, Objective
+from sfumato.types import Array, Integers, Neighbours, Noise, Objective
 from sfumato.workload.queries import check_entries
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
@@ -249,6 +249,8 @@ class Forecast:
     def certificate(self) -> float | None:
         """Error over a lower bound on the error of every factorization (>= 1), if one is known.
 
+        Every factorization with noise of the kinds of `certified_noise`.
+
         Known for unbiased answers: then ``bound`` holds a lower bound for add-remove neighbours,
         ``replace_one_bound`` one for replace-one neighbours (of single records, not of persons with
         several), at unit noise, on the weighted squared error of the objective: their sum, or the
@@ -262,6 +264,30 @@ class Forecast:
             return None
         error = strategy.weighted_error(self.objective, self.neighbours, self._drops)
         return sqrt(error / bound)
+
+    @property
+    def certified_noise(self) -> tuple[Noise, ...]:
+        """The kinds of noise of the factorizations that the certificate speaks of.
+
+        With a lower bound B at unit noise no factorization errs less than ``sqrt(B) / mu`` with
+        Gaussian noise, nor than ``sqrt(2 B) / epsilon`` with Laplace noise of this budget. The
+        certificate compares with the bound of the plan's own noise; where that is the smaller of
+        the two it holds for either noise. It says nothing of other laws of noise, nor of answers
+        that are biased.
+        """
+        own, mu = self.strategy.noise, self.budget.gaussian_mu
+        if mu is None:
+            return (own,)
+        units: dict[Noise, float] = {
+            "gaussian": 1 / mu,
+            "laplace": sqrt(2) / float(self.budget.pure_epsilon),
+        }
+        return ("gaussian", "laplace") if units[own] == min(units.values()) else (own,)
+
+    @property
+    def certified_among(self) -> str:
+        """`certified_noise` in words: "Gaussian noise", "Gaussian or Laplace noise"."""
+        return " or ".join(noise.capitalize() for noise in self.certified_noise) + " noise"
 
     @property
     def lower_bound(self) -> float | None:

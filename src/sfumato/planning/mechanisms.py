@@ -30,13 +30,13 @@ from sfumato.strategy.blockwise import (
 )
 from sfumato.strategy.conditions import conditions
 from sfumato.strategy.factorization import factorization, factorwise
+from sfumato.strategy.laplace_optimum import laplace_optimum
 from sfumato.strategy.marginals import fourier, marginals_optimum
 from sfumato.strategy.matrix import dense
 from sfumato.strategy.ordered import minimax_strategy, ordered
 from sfumato.strategy.pieces import pieces
 from sfumato.strategy.splits import entry_bits
 from sfumato.strategy.strategy_limits import LIMITS as STRATEGY_LIMITS
-from sfumato.strategy.templates import laplace_optimum
 from sfumato.strategy.trees import BRANCHINGS
 from sfumato.strategy.windows import windows
 from sfumato.types import Noise, Objective

@@ -394,6 +394,12 @@ class _Race:
         terms = self.strategies.workload.terms
         return len(terms) > LIMITS.late_terms or sum(t.rows for t in terms) > LIMITS.late_queries
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether all queries may be few enough to be one matrix, which gains without limit."""
+        work = self.strategies.workload
+        return work.queries <= LIMITS.joint_queries and not all(t.is_table for t in work.terms)
+
     def needless(self, name: str, noise: Noise, loss: float) -> str:
         """Why the next mechanism need not be tried, or nothing."""
         best = self.best
@@ -406,7 +412,8 @@ class _Race:
             return ""
         if name in PLAIN and not self.is_large:  # what people compare with, in no time
             return ""
-        if name == SLOW and LIMITS.hopeless_ratio * self.least < self.least_laplace < inf:
+        is_hopeless = LIMITS.hopeless_ratio * self.least < self.least_laplace < inf
+        if name == SLOW and is_hopeless and not self.is_matrix:
             times = self.least_laplace / self.least
             return f"not tried: other Laplace noise errs {times:.1f} times as much as the best"
         bound = best.known_bound

@@ -395,7 +395,10 @@ class StreamForecast:
         queries = "running totals" if self.width is None else f"sums of the last {self.width:,}"
         certificate = self.certificate
         best = (
-            "" if certificate is None else f", at most {certificate:.4f} times the least possible"
+            ""
+            if certificate is None
+            else f", at most {certificate:.4f} times the least possible with "
+            f"{self.noise.noise.capitalize()} noise"
         )
         return (
             f"Stream of {self.length:,} {queries} by {self.strategy} ({self.noise.noise}) at "

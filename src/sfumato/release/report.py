@@ -395,7 +395,7 @@ def _facts(release: Release) -> str:
         noise = f"{forecast.strategy.noise} noise on a public grid"
         facts += [("Mechanism", forecast.mechanism, noise), _typical_error(forecast)]
         if forecast.certificate is not None:
-            least = "times the least error that any such mechanism can have"
+            least = f"times the least error of any factorization with {forecast.certified_among}"
             facts.append(("Certificate", f"{forecast.certificate:.3f}", least))
     constraints = constraints_in_words(record)
     if constraints:

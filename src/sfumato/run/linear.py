@@ -193,7 +193,10 @@ class Plan:
         """One line: what is asked, how, how well, and how close to the best possible."""
         certificate = self.certificate
         best = (
-            "" if certificate is None else f", at most {certificate:.4f} times the least possible"
+            ""
+            if certificate is None
+            else f", at most {certificate:.4f} times the least possible with "
+            f"{self.forecast.certified_among}"
         )
         best += "; planning was stopped early by its time limit" if self.stopped_early else ""
         return (
@@ -300,6 +303,11 @@ class Plan:
     def certificate(self) -> float | None:
         """Error over a lower bound on the error of every factorization, if one is known."""
         return self.forecast.certificate
+
+    @property
+    def certified_noise(self) -> tuple[Noise, ...]:
+        """The kinds of noise of the factorizations that the certificate speaks of."""
+        return self.forecast.certified_noise
 
     @property
     def lower_bound(self) -> float | None:

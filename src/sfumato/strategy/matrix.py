@@ -28,11 +28,12 @@ from sfumato.solve.effort import must_stop, spend
 from sfumato.solve.farthest import farthest_pair
 from sfumato.solve.nuclear import best_root, spanning_cells
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
-from sfumato.strategy.base import Block, GaussianStrategy, Norm
+from sfumato.strategy.base import Block, Norm, Strategy
 from sfumato.strategy.measured import EXACT, WORD, Mixture
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Mask, Numbers, Objective, SearchProgress
 from sfumato.workload.predicates import Condition, joint_classes, leaves, truth_table
+from sfumato.workload.queries import repeated
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
@@ -40,10 +41,14 @@ from sfumato.workload.workload import Workload
 __all__ = [
     "Columns",
     "Dense",
+    "DistinctQueries",
     "Mixed",
     "Reading",
     "dense",
     "distinct_columns",
+    "distinct_queries",
+    "mixture_of",
+    "query_basis",
     "read",
 ]
 
@@ -52,7 +57,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, eq=False)
-class Mixed(GaussianStrategy):
+class Mixed(Strategy):
     """One block; row ``places[t][i]`` of the reconstruction answers query i of term t.
 
     Queries without a place (-1) are zero on all cells.
@@ -84,6 +89,13 @@ class Mixed(GaussianStrategy):
         )
         weights = np.asarray(self.reconstruction.T @ summed, dtype=np.float64)
         return {0: weights} if weights.any() else {}
+
+    def effective_terms(self, term: int) -> Array:
+        """``(sum r^2)^2 / sum r^4`` of the rows of R; infinite for Gaussian noise."""
+        if self.noise == "gaussian":
+            return repeated(np.inf, self.workload.terms[term].rows)
+        parts = self.reconstruction**2 / self._squares[:, None]  # no query here is zero
+        return np.append(1 / (parts**2).sum(axis=1), 1.0)[self.places[term]]
 
     @cached_property
     def _squares(self) -> Array:
@@ -136,18 +148,18 @@ def dense(
     if objective not in ("rmse", "max"):
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
     columns = distinct_columns(workload.domain, workload.terms)
-    queries = _distinct_queries(columns, workload.terms, objective)
+    queries = distinct_queries(columns, workload.terms, objective)
     used = np.flatnonzero(np.abs(queries.matrix).max(axis=0) > 0)
     matrix = queries.matrix if len(used) == queries.matrix.shape[1] else queries.matrix[:, used]
     cells = spanning_cells(matrix)
-    basis, coordinates = _basis(matrix, cells)
+    basis, coordinates = query_basis(matrix, cells)
     root = best_root(matrix, queries.weights, objective, LIMITS.matrix_tolerance, progress, cells)
     whole = queries.matrix[basis]  # with the cells that no query counts
     options = _invertible(root.mixing @ coordinates, whole)
     if len(options) > 1:
         options.insert(0, _helped(options[0], coordinates, queries.weights, root.lower, objective))
     entries = _rounded(options, coordinates, whole, queries.weights, objective)
-    mixture = _mixture(workload, columns, queries, basis, entries)
+    mixture = mixture_of(workload, columns, queries, basis, entries)
     inverse = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
     share = 1 / sqrt(mixture.maximum_column(2))
     return Dense(
@@ -163,7 +175,7 @@ def dense(
 
 
 @dataclass(frozen=True, eq=False)
-class _Distinct:
+class DistinctQueries:
     """Different queries that are not zero, in floats or int8, with weights and where they are."""
 
     matrix: Numbers
@@ -171,7 +183,9 @@ class _Distinct:
     places: tuple[Integers, ...]
 
 
-def _distinct_queries(columns: Columns, terms: Sequence[Term], objective: Objective) -> _Distinct:
+def distinct_queries(
+    columns: Columns, terms: Sequence[Term], objective: Objective
+) -> DistinctQueries:
     """The different queries with their weights: the root of summed squares, or the greatest."""
     number: dict[bytes, int] = {}
     rows: list[int] = []
@@ -196,10 +210,10 @@ def _distinct_queries(columns: Columns, terms: Sequence[Term], objective: Object
         places.append(place)
     if not rows:
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
-    return _Distinct(columns.matrix[rows], np.sqrt(squares), tuple(places))
+    return DistinctQueries(columns.matrix[rows], np.sqrt(squares), tuple(places))
 
 
-def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
+def query_basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
     """Independent queries b and coordinates T with ``F = T F_b``."""
     from scipy.linalg import qr
 
@@ -335,8 +349,12 @@ def _longest(matrix: Array, basis: Numbers) -> float:
     return max(float(((matrix @ p) ** 2).sum(axis=0).max()) for p in parts)
 
 
-def _mixture(
-    workload: Workload, columns: Columns, queries: _Distinct, basis: Integers, entries: Integers
+def mixture_of(
+    workload: Workload,
+    columns: Columns,
+    queries: DistinctQueries,
+    basis: Integers,
+    entries: Integers,
 ) -> Mixture:
     """The integers applied to the first query of each kind in the basis."""
     terms, picked, order = [], [], []

@@ -127,6 +127,58 @@ class StrategyLimits:
     """Groups of queries between which the noise is shared."""
     laplace_groups_together: int = 256
     """Groups that one product is fitted to."""
+    matrix_gain: float = 2e-3
+    """Part of the squared error that one matrix must gain over templates, trees and tables."""
+
+    # atoms
+    atom_cells: int = 2**20
+    """Cells of the table whose cells are sorted into atoms."""
+    atom_labels: int = 2**24
+    """Cells times groups of queries that are looked at for it."""
+    atom_entries: int = 2**24
+    """Coefficients of a group, or of all queries on their atoms, that are compared."""
+    atoms: int = 512
+    """Atoms on which strategies are searched: a step multiplies matrices of this size."""
+    atom_multiplications: float = 4e10
+    """Multiplications of one search: below two seconds."""
+    atom_starts: int = 6
+    """Starts that are followed before one is chosen."""
+    atom_query_rows: float = 1.0
+    """Queries per atom up to which they are a start themselves."""
+    atom_query_heights: tuple[float, ...] = (1.0, 4.0, 20.0)
+    """Weights of queries at such starts, relative to single atoms."""
+    atom_faintest: int = 64
+    """Integer of a single atom at least, beside rows whose rounding is read from it."""
+    atom_minimax_rounds: int = 6
+    """Times that queries are weighted by their errors for the largest error."""
+    atom_minimax_steps: int = 40
+    """Steps of the search after each of them."""
+    atom_bound: float = 1e-2
+    """Relative accuracy of the lower bound: it is looser than that for Laplace noise anyway."""
+    span_entries: int = 2**24
+    """Rank times queries times kinds of cells of a mixture that is searched."""
+    span_rows: float = 2.0
+    """Queries per direction up to which all of them are a start."""
+    span_tilt: float = 0.02
+    """By how much starts are tilted: at coefficients of 0 the error has a kink."""
+    span_powers: tuple[int, ...] = (16, 64, 256)
+    """Norms that stand for the maximum over the columns, one after another."""
+    span_first_steps: int = 40
+    """Steps of L-BFGS before one start is chosen."""
+    span_steps: int = 300
+    """Steps of the chosen one for each norm."""
+    span_hopeless: float = 1.7
+    """Ratio to another strategy after the first steps; later ones gained at most 1.45."""
+    span_multiplications: float = 6e9
+    """Multiplications of this search: they are many small ones, about a second."""
+    span_bits: tuple[int, ...] = (8, 11, 14, 18)
+    """Bits of integers that are tried until rounding costs next to nothing."""
+    span_grid_bits: int = 28
+    """Bits of integers and of queries together: Laplace noise is drawn on that grid."""
+    span_rounding: float = 1e-4
+    """Part of the error that rounding to integers may add."""
+    span_pairs: int = 2048
+    """Kinds of cells that are compared pair by pair in L1."""
 
     # marginals
     marginals_tolerance: float = 1e-7

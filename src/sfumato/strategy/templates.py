@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Templates, and the best strategy for pure epsilon: Laplace noise, columns measured in L1.
+"""Templates: single cells beside a few weighted sums, for Laplace noise; columns in L1.
 
 A ``Template`` measures single cells beside a few weighted sums, ``[diag(d); B]`` in integers:
 every cell times an integer of its own, and a few rows of non-negative integers over all cells.
@@ -8,9 +8,8 @@ Cells that no query of the workload tells apart are measured together, as classe
 
     (M'M)^-1 = diag(d)^-1 (I - Theta' (I + Theta Theta')^-1 Theta) diag(d)^-1.
 
-``best_template`` chooses d and B for weighted query sets of one attribute; ``laplace_optimum``
-builds strategies for a whole workload from templates, weighted trees and weighted marginals, and
-returns the best.
+``best_template`` chooses d and B for weighted query sets of one attribute; ``atoms.py`` searches
+among the same matrices for any workload, ``laplace_optimum.py`` takes the best of all.
 
 Reference: McKenna, Miklau, Hay, Machanavajjhala 2018, "Optimizing error of high-dimensional
 statistical queries under differential privacy", for strategies of this form.
@@ -19,35 +18,29 @@ statistical queries under differential privacy", for strategies of this form.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from math import prod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from sfumato.domain.domain import Domain
-from sfumato.errors import PlanError, TooLarge
+from sfumato.errors import PlanError
 from sfumato.solve.effort import must_stop, spend, stop_in_time
 from sfumato.solve.weighted_orbits import row_quadratics
-from sfumato.strategy.base import Strategy
-from sfumato.strategy.blockwise import WeightedSets, fitted_product, shared_noise, table_block
-from sfumato.strategy.marginals import merged_tables, weighted_marginals
 from sfumato.strategy.measured import Invertible
-from sfumato.strategy.pieces import sum_of_bounds
 from sfumato.strategy.strategy_limits import LIMITS
-from sfumato.strategy.trees import best_tree
-from sfumato.types import Array, Integers, Noise, Numbers, Objective
-from sfumato.workload.queries import Identity, QuerySet, widened
-from sfumato.workload.terms import Product, Term
-from sfumato.workload.workload import Workload
+from sfumato.types import Array, Integers, Numbers
+from sfumato.workload.queries import QuerySet, widened
 
 __all__ = [
     "Template",
     "best_template",
+    "follow",
     "identity_error",
-    "laplace_optimum",
+    "scattered",
+    "search",
     "template_error",
+    "usual_starts",
 ]
 
 
@@ -232,8 +225,8 @@ def best_template(
     gram = np.sum([c * _gram(queries, first) for c, queries in weighted], axis=0)
     starts = [previous.theta] if previous is not None else list(_few(weighted, first))
     if previous is None and (not starts or len(first) <= LIMITS.template_searched_classes):
-        starts += _starts(gram)
-    theta = _searched(gram, starts)
+        starts += usual_starts(gram)
+    theta = search(gram, starts)
     scaled = np.vstack([np.ones(len(gram)), theta]) / (1 + theta.sum(axis=0))
     # What rounding takes from the rows is read from single cells: the fainter these, the finer.
     is_faint = bool((scaled[0] < LIMITS.template_faint).all())
@@ -263,23 +256,22 @@ def template_error(gram: Array, theta: Array) -> tuple[float, Array]:
     return value, along[None, :] - 2 * outer
 
 
-def _searched(gram: Array, starts: Sequence[Array]) -> Array:
-    """The end of the best start; several are followed a little, the best to its end."""
+def search(gram: Array, starts: Sequence[Array], most: int = LIMITS.template_starts) -> Array:
+    """Theta at the end of the best start; ``most`` are followed a little, the best to its end."""
     if identity_error(gram) <= 0:  # nothing is asked
         return np.zeros((0, len(gram)))
     steps = next(n for most, n in LIMITS.template_steps if len(gram) <= most)
-    ranked = sorted(starts, key=lambda theta: template_error(gram, theta)[0])[
-        : LIMITS.template_starts
-    ]
+    ranked = sorted(starts, key=lambda theta: template_error(gram, theta)[0])[:most]
     if len(ranked) > 1:
-        followed = [_followed(gram, theta, LIMITS.template_first_steps) for theta in ranked]
+        followed = [follow(gram, theta, LIMITS.template_first_steps) for theta in ranked]
         ranked = [min(followed, key=lambda end: end[0])[1]]
-    error, theta = _followed(gram, ranked[0], steps)
+    error, theta = follow(gram, ranked[0], steps)
     return theta if error < identity_error(gram) else np.zeros((0, len(gram)))
 
 
-def _followed(gram: Array, theta: Array, steps: int) -> tuple[float, Array]:
-    from scipy.optimize import minimize
+def follow(gram: Array, theta: Array, steps: int) -> tuple[float, Array]:
+    """The error and Theta after so many steps of L-BFGS."""
+    from scipy.optimize import Bounds, minimize
 
     if not len(theta) or must_stop():
         return template_error(gram, theta)[0], theta
@@ -294,14 +286,14 @@ def _followed(gram: Array, theta: Array, steps: int) -> tuple[float, Array]:
         theta.reshape(-1),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0.0, None)] * theta.size,
+        bounds=Bounds(0.0, np.inf),
         callback=stop_in_time,
         options={"maxiter": steps, "maxcor": LIMITS.template_corrections, "ftol": 1e-9},
     )
     return float(end.fun) * unit, np.asarray(end.x).reshape(shape)
 
 
-def _starts(gram: Array) -> Iterator[Array]:
+def usual_starts(gram: Array) -> Iterator[Array]:
     """Hats on one or two levels, with and without a row over all cells, and scattered rows."""
     m = len(gram)
     own = np.diag(gram) / max(float(np.diag(gram).max()), 1e-300)
@@ -324,7 +316,7 @@ def _starts(gram: Array) -> Iterator[Array]:
                 yield both
                 yield np.vstack([both, wide])
     for rows in sorted({max(1, m // 16), max(1, m // 8)}):
-        yield _scattered(rows, m)
+        yield scattered(rows, m)
 
 
 def _few(weighted: Sequence[tuple[float, QuerySet]], first: Integers) -> Iterator[Array]:
@@ -349,7 +341,7 @@ def hats(cells: int, count: int) -> Array:
     return np.array([np.interp(np.arange(cells), knots, one) for one in np.eye(count)])
 
 
-def _scattered(rows: int, cells: int) -> Array:
+def scattered(rows: int, cells: int) -> Array:
     """Numbers in [0, 1) without pattern: fractional parts of multiples of irrational numbers."""
     i, j = np.arange(1, rows + 1)[:, None], np.arange(1, cells + 1)[None, :]
     return np.asarray(np.modf(i * np.sqrt(2) + j * np.sqrt(3) + i * j * np.sqrt(5))[0])
@@ -369,178 +361,3 @@ def _classes(sets: Sequence[QuerySet]) -> Integers:
 def _gram(queries: QuerySet, first: Integers) -> Array:
     """The Gram matrix of the queries on class sums: read off at one cell of each class."""
     return queries.gram()[np.ix_(first, first)]
-
-
-# The best of several strategies for Laplace noise
-
-
-NAME = "laplace-optimum"
-
-
-def laplace_optimum(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
-    """The strategy of least error among templates, weighted trees and weighted marginals.
-
-    ``bound`` is the sum of the L2 lower bounds of the groups: valid under L1, and loose.
-
-    The error of a strategy at unit noise is ``sum_q w_q^2 |r_q|^2 ||M||_{1->1}^2``. Unlike its L2
-    counterpart (``solve/nuclear.py``) it is not convex, so several kinds of strategies are built,
-    and the best is kept:
-
-    * one product of templates or, for long attributes, weighted trees over all
-      attributes that are asked about, fitted to all groups together;
-    * one such product for every largest set of attributes, answering the groups within it, or for
-      sets that were merged greedily (one larger table can answer several small ones with less
-      noise);
-    * one for every group;
-    * weighted marginals answered jointly, when all groups are tables of counts.
-
-    Groups that are no products are measured as asked or as tables. Every strategy obeys the lower
-    bound of the L2 optimum, because ``||M_j||_2 <= ||M_j||_1``; none found here comes near it.
-
-    References: McKenna, Miklau, Hay, Machanavajjhala 2018, "Optimizing error of high-dimensional
-    statistical queries under differential privacy"; Li, Miklau, Hay, McGregor, Rastogi 2015 for the
-    matrix mechanism under L1.
-    """
-    if noise != "laplace":
-        raise PlanError("templates of unit L1 norm are for Laplace noise")
-    if len(workload.terms) > LIMITS.laplace_groups:
-        raise TooLarge(f"{len(workload.terms):,} groups, more than {LIMITS.laplace_groups:,}")
-    if len(workload.terms) == 1 and len(workload.terms[0].attributes) == 1:
-        cells = workload.terms[0].cells
-        if cells > LIMITS.laplace_cells:
-            raise PlanError(
-                f"along one attribute of {cells:,} cells it would be that of laplace-weighted-tree"
-            )
-    ways: list[Callable[[], Strategy]] = [partial(weighted_marginals, workload)]
-    designs = _Designs()
-    for groups in _groupings(workload, designs):
-        ways += [partial(_measured, workload, groups, objective, designs)]
-    built: list[Strategy] = []
-    reasons: list[str] = []
-    for way in ways:
-        try:
-            built.append(way())
-        except PlanError as why:
-            reasons.append(str(why))
-    if not built:
-        raise PlanError("; ".join(dict.fromkeys(reasons)) or "no group is a product")
-    best = min(built, key=lambda strategy: strategy.weighted_error(objective))
-    bound = sum_of_bounds(workload)
-    return replace(best, bound=bound if bound > 0 else None)
-
-
-class _Designs:
-    """Measured sets by what they are for: pairs of tables ask for the same ones again and again."""
-
-    def __init__(self) -> None:
-        self.designs: dict[tuple[object, ...], QuerySet] = {}
-
-    def __call__(self, weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:
-        if previous is not None:
-            return _designed(weighted, p, previous)
-        key = tuple((c, _kind(q)) for c, q in weighted)
-        if key not in self.designs:
-            self.designs[key] = _designed(weighted, p, None)
-        return self.designs[key]
-
-
-def _groupings(workload: Workload, designs: _Designs) -> list[list[list[int]]]:
-    """Groupings of the terms: all together, by largest sets, by merged ones, each alone."""
-    products = {
-        i: product for i, t in enumerate(workload.terms) if (product := t.as_product()) is not None
-    }
-    if not products:
-        return []
-    domain, sets = workload.domain, {i: set(t.attributes) for i, t in products.items()}
-    named = domain.in_order(n for t in products.values() for n in t.attributes)
-    together = (
-        len(products) <= LIMITS.laplace_groups_together
-        and domain.cells(named) <= LIMITS.table_cells
-    )
-    tried = [[list(products)]] if together else []
-    largest = {
-        t.attributes: 0.0
-        for i, t in products.items()
-        if not any(sets[i] < other for other in sets.values())
-    }
-    tried.append(_assigned(products, largest, domain))
-    if 1 < len(products) <= LIMITS.merged_tables and all(
-        t.cells <= LIMITS.table_cells for t in products.values()
-    ):
-        weights: dict[tuple[str, ...], float] = {}
-        for term in products.values():
-            own = _alone(term, designs) / term.cells
-            weights[term.attributes] = weights.get(term.attributes, 0.0) + own
-        tried.append(_assigned(products, merged_tables(domain, weights), domain))
-    tried.append([[i] for i in products])
-    return [grouping for n, grouping in enumerate(tried) if grouping not in tried[:n]]
-
-
-def _assigned(
-    products: Mapping[int, Product], tables: Iterable[tuple[str, ...]], domain: Domain
-) -> list[list[int]]:
-    """The terms by table: each with the smallest set of attributes that holds its own."""
-    members: dict[tuple[str, ...], list[int]] = {names: [] for names in tables}
-    sizes = {names: domain.cells(names) for names in members}
-    for i, term in products.items():
-        holding = [names for names in members if set(term.attributes) <= set(names)]
-        members[min(holding, key=lambda names: sizes[names])].append(i)
-    return sorted(indices for indices in members.values() if indices)
-
-
-def _alone(term: Product, designs: _Designs) -> float:
-    """The weighted error of a term from a product of its own."""
-    block = fitted_product([term], designs, 1)
-    parts = (
-        m.total_variance(q) * float(m.column_powers(1).max()) ** 2
-        for (_, m), (_, q) in zip(block.factors, term.factors, strict=True)
-    )
-    return term.weight**2 * prod(parts)
-
-
-def _measured(
-    workload: Workload, groups: Sequence[Sequence[int]], objective: Objective, designs: _Designs
-) -> Strategy:
-    """The strategy of a fitted product per group; other terms as they are or as tables."""
-    blocks: list[Term] = []
-    source: dict[int, int] = {}
-    for members in groups:
-        terms = [t for i in members if (t := workload.terms[i].as_product()) is not None]
-        source.update(dict.fromkeys(members, len(blocks)))
-        is_direct = len(terms) == 1 and (terms[0].is_table or terms[0].cells > LIMITS.table_cells)
-        blocks.append(terms[0] if is_direct else fitted_product(terms, designs, 1))
-    for i, term in enumerate(workload.terms):
-        if i not in source:
-            source[i] = len(blocks)
-            blocks.append(_directly_measured(workload, term))
-    order = [source[i] for i in range(len(workload.terms))]
-    return shared_noise(NAME, "laplace", workload, blocks, order, objective)
-
-
-def _kind(queries: QuerySet) -> object:
-    """A key of a query set: its kind and size, or itself where coefficients were given."""
-    name = queries.name
-    has_coefficients = name.startswith(("matrix", "groups")) or hasattr(queries, "entries")
-    return queries if has_coefficients else (name, queries.size)
-
-
-def _designed(weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:
-    """The measured set: single cells, a template, or for long attributes a weighted tree."""
-    size = weighted[0][1].size
-    if all(q.is_identity for _, q in weighted):
-        return Identity(size)
-    if size > LIMITS.template_classes:
-        return best_tree(weighted, p)
-    template = best_template(weighted, previous if isinstance(previous, Template) else None)
-    is_identity = not len(template.extra) and len(template.diagonal) == size
-    return Identity(size) if is_identity else template
-
-
-def _directly_measured(workload: Workload, term: Term) -> Term:
-    """The term's own queries, or its table where that errs less."""
-    if term.as_product() is not None or term.is_wide or term.cells > LIMITS.table_cells:
-        return term
-    longest = prod(float(values.max()) for _, values in term.column_factors(1))
-    if term.rows * longest**2 <= float(term.row_powers(2).sum()):
-        return term
-    return table_block(workload, term.attributes)

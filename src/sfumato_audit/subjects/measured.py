@@ -26,6 +26,7 @@ from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource
+from sfumato.strategy.atoms import in_span, on_atoms
 from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.biased import approximate
 from sfumato.strategy.matrix import dense
@@ -184,6 +185,9 @@ def planned_subjects() -> Iterator[Subject[Table]]:
     for name, strategy in _variants():
         covers = frozenset({f"mechanism:{BIASED}"}) if name == BIASED else frozenset()
         yield measured_subject(name, strategy, BUDGETS["gaussian"], covers=covers)
+    for name, strategy in _laplace_matrices():
+        for neighbours in both:
+            yield measured_subject(name, strategy, BUDGETS["laplace"], neighbours)
     yield k_norm_subject("K-norm noise", KNorm.of(K_QUERIES, 1))
 
 
@@ -232,6 +236,15 @@ def _variants() -> Iterator[tuple[str, Strategy]]:
     yield "factorization, conditions", _factorization(conditions)
     yield "factorization, as it was asked", _viewed(conditions | marginals(plane, 1) | conditions)
     yield BIASED, approximate(total, 1.0, PERSONS, "rmse")
+
+
+def _laplace_matrices() -> Iterator[tuple[str, Strategy]]:
+    """Conditions as one matrix with Laplace noise: sums of their atoms, mixtures of them."""
+    plane = Domain({"age": 3, "sex": 2})
+    age, sex = attribute(plane, "age"), attribute(plane, "sex")
+    conditions = predicates(plane, [age >= 1, (age >= 2) | (sex == 1), sex == 0])
+    yield "laplace-optimum, atoms", on_atoms(conditions)
+    yield "laplace-optimum, matrix", in_span(conditions)
 
 
 def _viewed(work: Workload) -> Strategy:

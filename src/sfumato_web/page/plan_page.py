@@ -603,12 +603,12 @@ def _certificate(plan: Plan) -> tuple[str, str]:
     certificate = plan.certificate
     if certificate is None:
         return "not known", "no lower bound for this workload and noise"
-    over = certificate - 1
+    over, among = certificate - 1, plan.forecast.certified_among
     if over < 0.0005:
-        return "the best possible", "certified: within 0.05%"
+        return "the best possible", f"with {among}; certified: within 0.05%"
     if over < 0.1:
-        return f"within {over:.1%}", "of the best possible, certified"
-    note = "the least possible error, at most"
+        return f"within {over:.1%}", f"of the best possible with {among}, certified"
+    note = f"the least possible error with {among}, at most"
     if plan.strategy.noise == "laplace":
         note += "; the bound is loose for Laplace noise"
     return f"{certificate:.2f} x", note

@@ -170,6 +170,10 @@ class PlanShown(BaseModel):
     rmse: float
     largest: float
     certificate: float | None
+    certified_noise: Annotated[
+        list[str] | None,
+        Field(description="the noise of the factorizations that the certificate speaks of"),
+    ]
     stopped_early: bool
     budget: dict[str, float]
     cost: Any

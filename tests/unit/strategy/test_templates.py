@@ -14,13 +14,13 @@ from sfumato.errors import PlanError
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import fitted_product, wavelet, weighted_tree
+from sfumato.strategy.laplace_optimum import laplace_optimum
 from sfumato.strategy.marginals import WeightedMarginals, fourier, weighted_marginals
 from sfumato.strategy.pieces import sum_of_bounds
 from sfumato.strategy.templates import (
     Template,
     best_template,
     identity_error,
-    laplace_optimum,
     template_error,
 )
 from sfumato.workload.queries import Identity, Matrix, Prefix, QuerySet, Ranges, Total, Windows

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Laplace noise in the race: one matrix however it was written, and what a certificate is about."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import sqrt
+
+import numpy as np
+import pytest
+
+import sfumato as sf
+from sfumato.domain.domain import Domain
+from sfumato.workload.workload import Workload
+
+PURE, APPROXIMATE = sf.Budget(epsilon=1), sf.Budget(epsilon=1, delta=1e-9)
+BUDGETS = pytest.mark.parametrize("budget", [PURE, APPROXIMATE], ids=["pure", "approximate"])
+LINE = sf.Domain({"x": 16})
+
+
+def intervals(count: int, seed: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    ends = np.sort(random.integers(0, 17, size=(count, 2)), axis=1)
+    cells = np.arange(16)
+    rows = (cells >= ends[:, :1]) & (cells < ends[:, 1:])
+    return rows[rows.any(axis=1)] * 1.0
+
+
+def writings(matrix: np.ndarray) -> dict[str, Workload]:
+    x = sf.attribute(LINE, "x")
+    conditions = [x.isin(np.flatnonzero(row).tolist()) for row in matrix]
+    twice: Domain = sf.Domain({"x": 16, "y": 2})
+    texts = [f"x in ({', '.join(map(str, np.flatnonzero(row)))})" for row in matrix]
+    return {
+        "product": sf.product(LINE, {"x": matrix}),
+        "coefficients": sf.explicit(LINE, ["x"], matrix),
+        "conditions": sf.predicates(LINE, conditions),
+        "conditions in SQL": sf.predicates(LINE, texts),
+        "in another order": sf.predicates(LINE, conditions[::-1]),
+        "cells twice": sf.explicit(twice, ["x", "y"], np.repeat(matrix, 2, axis=1)),
+        "one by one": sf.predicates(LINE, conditions[:3]) | sf.predicates(LINE, conditions[3:]),
+    }
+
+
+@BUDGETS
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_equal_queries_have_equal_errors_whoever_wrote_them(
+    budget: sf.Budget, neighbours: str
+) -> None:
+    errors = {
+        name: sf.plan(work, budget, neighbours, cache=False).rmse  # type: ignore[arg-type]
+        for name, work in writings(intervals(12, 1)).items()
+    }
+    assert list(errors.values()) == pytest.approx([errors["product"]] * len(errors), rel=1e-4)
+
+
+@BUDGETS
+@pytest.mark.parametrize("count", [1, 2, 5, 60])
+def test_copies_of_a_query_cost_one_query(budget: sf.Budget, count: int) -> None:
+    row = (np.arange(16) < 9) * 1.0
+    for factors in (np.ones(count), (-1.0) ** np.arange(count), np.arange(1.0, count + 1)):
+        plan = sf.plan(sf.explicit(LINE, ["x"], np.outer(factors, row)), budget, cache=False)
+        assert plan.rmse == pytest.approx(sqrt(2 * np.mean(factors**2)), rel=1e-4)
+        assert plan.certificate == pytest.approx(1, abs=1e-6)
+        assert "laplace" in plan.certified_noise
+
+
+def test_conditions_across_attributes_are_factorized_under_pure_epsilon() -> None:
+    """Ten disjunctions of two: as they are they would cost their largest overlap, 10."""
+    domain = sf.Domain(dict.fromkeys("abcdefghijk", 4))
+    named = [sf.attribute(domain, name) for name in domain.names]
+    work = sf.predicates(domain, [(a < 2) | (b < 2) for a, b in pairwise(named)])
+    plan = sf.plan(work, PURE, cache=False)
+    assert plan.rmse < 0.55 * sf.plan(work, PURE, mechanism="laplace").rmse
+
+
+def test_a_certificate_says_of_which_noise_it_speaks() -> None:
+    work = sf.prefixes(sf.Domain({"x": 64}), "x")
+    assert sf.plan(work, PURE).certified_noise == ("laplace",)
+    gaussian = sf.plan(work, APPROXIMATE, mechanism="factorization")
+    assert gaussian.certified_noise == ("gaussian",)  # sqrt(2) / epsilon is below 1 / mu
+    assert "times the least possible with Gaussian noise" in gaussian.headline
+    laplace = sf.plan(work, APPROXIMATE, mechanism="laplace-optimum")
+    assert laplace.certified_noise == ("gaussian", "laplace")
+    by_mu = sf.plan(work, sf.Budget(mu=1))
+    assert by_mu.certified_noise == ("gaussian", "laplace")
+    assert "times the least possible with Gaussian or Laplace noise" in repr(by_mu)
+
+
+@pytest.mark.parametrize("budget", [APPROXIMATE, sf.Budget(mu=1), sf.Budget(rho=0.1)])
+def test_what_is_certified_for_either_noise_holds_for_every_candidate(budget: sf.Budget) -> None:
+    for matrix in (intervals(6, 2), intervals(40, 3), np.eye(16)[:3], np.ones((1, 16))):
+        plan = sf.plan(sf.explicit(LINE, ["x"], matrix), budget, cache=False)
+        assert plan.certificate is not None
+        least = plan.rmse / plan.certificate
+        for candidate in plan.candidates:
+            noise = candidate.mechanism.partition("-")[0].replace("factorization", "gaussian")
+            if candidate.rmse is not None and noise in plan.certified_noise:
+                assert candidate.rmse >= least * (1 - 1e-4)
