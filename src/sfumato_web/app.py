@@ -9,6 +9,8 @@ GET  /datasets                         what is open to me, and what may I still 
 GET  /datasets/NAME/schema             what its records may look like
 POST /datasets/NAME/plan               forecast, free
 POST /datasets/NAME/release            plan, debit, measure, answer
+POST /datasets/NAME/select/plan        how good the chosen ones would be, free
+POST /datasets/NAME/select             plan, debit, choose the best few candidates
 GET  /datasets/NAME/answers/KEY        a stored answer, the same bytes for ever
 GET  /datasets/NAME/ledger             what was spent
 POST /datasets/NAME/freeze, unfreeze   curators only
@@ -54,6 +56,9 @@ from sfumato_web.server.models import (
     ReleaseAsked,
     Released,
     SchemaShown,
+    Selected,
+    SelectionAsked,
+    SelectionShown,
     Trouble,
     canonical,
 )
@@ -343,6 +348,40 @@ async def estimate(
     """What a question would cost and how good its answer would be; spends nothing."""
     forecast = server.work(who, dataset.batcher.forecast, question.sql)
     return _json(await _while_there(request, forecast))
+
+
+@routes.post(
+    "/datasets/{name}/select/plan", dependencies=WAITS, responses=_answers(SelectionShown, 404, 503)
+)
+async def plan_selection(
+    request: Request,
+    body: Annotated[SelectionAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    server: Server,
+) -> Response:
+    """Forecast a selection: what would hold of the chosen ones, and its cost; spends nothing."""
+    forecast = server.work(who, dataset.forecast_selection, body, who)
+    return _json(await _while_there(request, forecast))
+
+
+@routes.post(
+    "/datasets/{name}/select",
+    dependencies=WAITS,
+    responses=_answers(Selected, 404, 409, 423, 503),
+    openapi_extra={"parameters": [_KEY]},
+)
+async def select(
+    request: Request,
+    body: Annotated[SelectionAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    server: Server,
+) -> Response:
+    """Debit the cost and choose the best few candidates; an equal request gets the same bytes."""
+    key = _key(request)
+    selected = server.work(who, dataset.select, body, who, key, lane=dataset.lane)
+    return _stored(await _while_there(request, selected))
 
 
 @routes.get(

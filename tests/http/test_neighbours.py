@@ -42,7 +42,7 @@ def _corpus(client: TestClient) -> list[httpx.Response]:
     replies += [client.post(release, headers=ada, json=asked(e, project=False)) for e in (1.0, 0.1)]
     replies += [client.post(release, headers=raw, content=body) for body in BAD_BODIES]
     for workload, _, _ in BAD_WORKLOADS:
-        for route in ("plan", "release"):
+        for route in ("plan", "release", "select", "select/plan"):
             send = {"workload": workload, "budget": {"epsilon": 0.1}}
             replies.append(client.post(f"/datasets/people/{route}", headers=ada, json=send))
     for text, _, _, _ in BAD_QUESTIONS:

@@ -215,6 +215,91 @@ class Client:
         request |= {"project": project, "level": level}
         return self._answered(_path(dataset, "release"), request, key)
 
+    def plan_selection(
+        self,
+        dataset: str,
+        candidates: Sequence[Mapping[str, object]] | str,
+        *,
+        epsilon: float | str | None = None,
+        delta: float | str | None = None,
+        rho: float | str | None = None,
+        mu: float | str | None = None,
+        top: int | None = None,
+        which: str | None = None,
+        counts: bool | None = None,
+        mechanism: str | None = None,
+        confidence: float = 0.95,
+    ) -> Mapping[str, object]:
+        """The forecast of a selection: what would hold of the chosen ones; costs nothing.
+
+        Args:
+            dataset: The name of a dataset.
+            candidates: Entries as in the ``[[workload]]`` of a spec, or one SELECT with ORDER BY
+                and LIMIT.
+            epsilon: The epsilon of the budget.
+            delta: Its delta.
+            rho: The budget in rho-zCDP.
+            mu: The budget in mu-GDP.
+            top: How many are chosen; 1 if None.
+            which: ``"largest"`` or ``"smallest"``.
+            counts: Whether the counts of the chosen ones are told.
+            mechanism: The name of one mechanism; None for the best.
+            confidence: The probability with which what is said of the chosen ones holds.
+
+        Returns:
+            The forecast, as JSON.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
+        budget = _budget(epsilon, delta, rho, mu)
+        request = _selection(candidates, budget, top, which, counts, mechanism, confidence)
+        return self._document("POST", _path(dataset, "select", "plan"), request)
+
+    def select(
+        self,
+        dataset: str,
+        candidates: Sequence[Mapping[str, object]] | str,
+        *,
+        epsilon: float | str | None = None,
+        delta: float | str | None = None,
+        rho: float | str | None = None,
+        mu: float | str | None = None,
+        top: int | None = None,
+        which: str | None = None,
+        counts: bool | None = None,
+        mechanism: str | None = None,
+        confidence: float = 0.95,
+        key: str | None = None,
+    ) -> ServerAnswer:
+        """Pay for the best few candidates, or get the stored ones.
+
+        Args:
+            dataset: As in `plan_selection`.
+            candidates: As in `plan_selection`.
+            epsilon: As in `plan_selection`.
+            delta: As in `plan_selection`.
+            rho: As in `plan_selection`.
+            mu: As in `plan_selection`.
+            top: As in `plan_selection`.
+            which: As in `plan_selection`.
+            counts: As in `plan_selection`.
+            mechanism: As in `plan_selection`.
+            confidence: As in `plan_selection`.
+            key: The idempotency key; a new one if None.
+
+        Returns:
+            The chosen ones as a dataframe, with what the server says of them.
+
+        Raises:
+            BudgetExhausted: The cost does not fit what is left.
+            LedgerFrozen: The curator froze the dataset.
+            ServerError: The server refuses or cannot be reached.
+        """
+        budget = _budget(epsilon, delta, rho, mu)
+        request = _selection(candidates, budget, top, which, counts, mechanism, confidence)
+        return self._answered(_path(dataset, "select"), request, key)
+
     def ask(self, dataset: str, sql: str, *, key: str | None = None) -> ServerAnswer:
         """One question in SQL; free as long as the server's model knows the answer.
 
@@ -355,14 +440,36 @@ def _release(
     objective: str,
     mechanism: str | None,
 ) -> dict[str, object]:
-    parameters = {"epsilon": epsilon, "delta": delta, "rho": rho, "mu": mu}
-    budget = {name: value for name, value in parameters.items() if value is not None}
     request: dict[str, object] = {
         "workload": [dict(w) for w in workload],
-        "budget": budget,
+        "budget": _budget(epsilon, delta, rho, mu),
         "objective": objective,
     }
     return request if mechanism is None else {**request, "mechanism": mechanism}
+
+
+def _budget(*parts: float | str | None) -> dict[str, float | str]:
+    named = zip(("epsilon", "delta", "rho", "mu"), parts, strict=True)
+    return {name: value for name, value in named if value is not None}
+
+
+def _selection(
+    candidates: Sequence[Mapping[str, object]] | str,
+    budget: Mapping[str, object],
+    top: int | None,
+    which: str | None,
+    counts: bool | None,
+    mechanism: str | None,
+    confidence: float,
+) -> dict[str, object]:
+    what: dict[str, object] = (
+        {"sql": candidates}
+        if isinstance(candidates, str)
+        else {"workload": [dict(entry) for entry in candidates]}
+    )
+    options = {"top": top, "which": which, "counts": counts, "mechanism": mechanism}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    return {**what, "budget": budget, "confidence": confidence, **chosen}
 
 
 def _read(document: Mapping[str, object]) -> ServerAnswer:

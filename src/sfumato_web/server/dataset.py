@@ -27,26 +27,32 @@ from sfumato.planning.mechanisms import MECHANISMS, named
 from sfumato.planning.planner import BIASED, Strategies
 from sfumato.privacy.budget import Budget, total_is_public
 from sfumato.release.provenance import cost_in_words
+from sfumato.run.choose import SelectionPlan, plan_selection
 from sfumato.run.linear import fitting, request_of
+from sfumato.text import STORED
+from sfumato.workload.sql_top import top_select
 from sfumato_web.server.batcher import QuestionBatcher, no_session, without_words
 from sfumato_web.server.config import Analyst, Config, DatasetConfig, SessionConfig, open_ledger
 from sfumato_web.server.models import (
     PlanAsked,
     ReleaseAsked,
+    SelectionAsked,
     canonical,
     columns_of,
     entry_document,
+    frame_columns,
     remaining_document,
 )
-from sfumato_web.server.problems import Problem, exhausted, key_reused
+from sfumato_web.server.problems import Problem, exhausted, key_reused, not_valid
 from sfumato_web.server.responses import NewestCache
 from sfumato_web.server.scheduler import Scheduler, plan_of, stop_if_abandoned, workload_of
-from sfumato_web.server.server_limits import LIMITS
+from sfumato_web.server.server_limits import LIMITS, check_workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sfumato.ledger.account import Remaining
+    from sfumato.release.provenance import Promised
     from sfumato.release.release import Release
     from sfumato.run.linear import Plan
     from sfumato.session.session import Session
@@ -277,11 +283,11 @@ class GuardedDataset:
         task = self._bodies.get(body.decode("latin-1"))
         if task is None:
             return None
-        self._check_refused(task, who)
+        self._check_refused(task.paid, who)
         return self.store.recent(self.name, task.key)
 
-    def _check_refused(self, task: ReleaseTask, who: Analyst) -> None:
-        refused = self._refused.get((task.paid, who.name))
+    def _check_refused(self, paid: str, who: Analyst) -> None:
+        refused = self._refused.get((paid, who.name))
         if refused is not None and self._clock() < refused[0]:
             raise exhausted(*refused[1:])
 
@@ -292,7 +298,7 @@ class GuardedDataset:
         """
         if name is not None:
             self.check_name(who, name, task)
-        self._check_refused(task, who)
+        self._check_refused(task.paid, who)
         return self.body(task)
 
     def body(self, task: ReleaseTask) -> bytes | None:
@@ -324,6 +330,72 @@ class GuardedDataset:
             record = {"analyst": who.name, "asked": request.model_dump(), "paid": stored_key}
             bodies = [(self.name, key, body), (self.name, ASKED + key, canonical(record))]
             return self.store.keep(bodies)[0]
+
+    def forecast_selection(self, request: SelectionAsked, who: Analyst) -> dict[str, object]:
+        """What would hold of the chosen ones, and what it takes; costs nothing."""
+        plan = self._selection(request)
+        price = self.ledger.price(plan.cost, who.name, delta=plan.budget.delta)
+        is_stored = plan.stored_key(self.ledger) is not None
+        words = STORED if is_stored else price.describe()
+        return {**plan.as_json(), "fits": is_stored or price.fits, "ledger": words}
+
+    def select(self, request: SelectionAsked, who: Analyst, name: str | None) -> bytes:
+        """Plan, debit, choose and keep the body; or the body that was kept for an equal request.
+
+        Privacy: that of ``SelectionPlan.release``; the body depends on its result and on public
+        numbers.
+        """
+        plan = self._selection(request)
+        paid = plan.digest()
+        key = json_digest(
+            {
+                "about": self._about,
+                "selection": paid,
+                "groups": plan.workload.digest(),
+                "names": [[t.name, list(t.row_labels)] for t in plan.workload.terms],
+                "confidence": plan.confidence,
+            }
+        )
+        if name is not None and not self.store.bind([(who.name, name, f"{self.name} {key}")])[0]:
+            raise key_reused()
+        with self._releasing:
+            stored = self.store.body(self.name, key)
+            if stored is not None:
+                return stored
+            if plan.stored_key(self.ledger) is None:
+                self._check_refused(paid, who)
+                self._check_left(paid, plan, who)
+            stop_if_abandoned()  # the last time: what is debited below is also drawn and stored
+            result = plan.release(
+                self.config.source, self.ledger, name=self.config.table_id, analyst=who.name
+            )
+            document = {"key": key, "dataset": self.name, **plan.as_json()}
+            document["entry"] = None if result.entry is None else result.entry.sequence
+            document["answers"] = frame_columns(result.frame())
+            return self.store.keep([(self.name, key, canonical(document))])[0]
+
+    def _selection(self, request: SelectionAsked) -> SelectionPlan:
+        """The plan of a selection; sizes are checked before anything is built."""
+        config, candidates = self.config, request.sql
+        if (request.sql is None) == (request.workload is None):
+            where = ("body", "workload" if request.workload is None else "sql")
+            raise not_valid([{"loc": where, "msg": "give one of workload and sql"}])
+        if request.sql is not None:
+            check_workload(top_select(config.domain, request.sql).workload, self.limits)
+        return plan_selection(
+            workload_of(request.workload or [], config.domain, self.limits)
+            if candidates is None
+            else candidates,
+            Budget(**request.budget.model_dump()),
+            config.neighbours,
+            top=request.top,
+            which=request.which,
+            counts=request.counts,
+            domain=None if candidates is None else config.domain,
+            unit=config.unit,
+            mechanism=request.mechanism,
+            confidence=request.confidence,
+        )
 
     def released(self, key: str) -> tuple[ReleaseAsked, Release] | None:
         """A release that was made before, from what the ledger keeps of it; spends nothing."""
@@ -528,7 +600,7 @@ class GuardedDataset:
             return False
         return open_table(config.source).may_drop_records
 
-    def _check_left(self, paid: str, plan: Plan, who: Analyst) -> None:
+    def _check_left(self, paid: str, plan: Promised, who: Analyst) -> None:
         """Refuse before the table is read; the debit itself checks again, in one transaction."""
         if self.ledger.is_frozen():
             raise LedgerFrozen("the ledger is frozen by its curator")

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from sfumato.planning.selection_plans import SelectionMechanism
 from sfumato_web.server.server_limits import LIMITS
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sfumato.ledger.account import Remaining
     from sfumato.ledger.entries import Entry
     from sfumato.release.release import Release
@@ -33,10 +36,14 @@ __all__ = [
     "ReleaseAsked",
     "Released",
     "SchemaShown",
+    "Selected",
+    "SelectionAsked",
+    "SelectionShown",
     "Trouble",
     "canonical",
     "columns_of",
     "entry_document",
+    "frame_columns",
     "remaining_document",
 ]
 
@@ -44,6 +51,7 @@ __all__ = [
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)] | Annotated[str, Field(max_length=40)]
 _WORKLOAD = [{"marginals": 1}, {"prefix": "age", "by": ["sex"]}]
 _SQL = "SELECT COUNT(*) FROM data WHERE age >= 65"
+_TOP_SQL = "SELECT age FROM data GROUP BY age ORDER BY COUNT(*) DESC LIMIT 3"
 
 
 def _reason(text: str) -> str:
@@ -85,6 +93,29 @@ class ReleaseAsked(PlanAsked):
 
     project: bool | Literal["nearest", "bounds"] = True
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+
+class SelectionAsked(_Asked):
+    """What to select: the queries of a workload, or the groups of one SELECT, are the candidates.
+
+    A SELECT says by its ORDER BY and LIMIT which and how many, and by whether COUNT(*) is selected
+    whether counts are told.
+    """
+
+    workload: (
+        Annotated[
+            list[dict[str, Any]],
+            Field(min_length=1, max_length=64, examples=[[{"marginals": [["age"]]}]]),
+        ]
+        | None
+    ) = None
+    sql: Annotated[str, Field(min_length=1, max_length=4_000, examples=[_TOP_SQL])] | None = None
+    budget: Annotated[BudgetAsked, Field(examples=[{"epsilon": 0.1}])]
+    top: Annotated[int, Field(ge=1)] | None = None
+    which: Literal["largest", "smallest"] | None = None
+    counts: bool | None = None
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    mechanism: SelectionMechanism | None = None
 
 
 class AskAsked(_Asked):
@@ -201,6 +232,48 @@ class Released(BaseModel):
     answers: dict[str, list[Any]]
 
 
+class SelectionShown(BaseModel):
+    """What would hold of the chosen ones; the keys are those of ``sfumato select --json``."""
+
+    candidates: int
+    top: int
+    which: str
+    mechanism: str
+    confidence: float
+    tolerance: Annotated[
+        float, Field(description="no other candidate is better by more, with this confidence")
+    ]
+    half_width: Annotated[
+        float | None, Field(description="half of the interval of a count that is told")
+    ]
+    guarantee: Annotated[str, Field(description="what holds, in words")]
+    budget: dict[str, float]
+    cost: Any
+    neighbours: str
+    fits: Annotated[bool, Field(description="whether what remains covers the cost")]
+    ledger: Annotated[str, Field(description="the share it takes and leaves, in words")]
+
+
+class Selected(BaseModel):
+    """The chosen candidates, one list per column: rank, labels, query; value, low, high if told."""
+
+    key: str
+    dataset: str
+    candidates: int
+    top: int
+    which: str
+    mechanism: str
+    confidence: float
+    tolerance: float
+    half_width: float | None
+    guarantee: str
+    budget: dict[str, float]
+    cost: Any
+    neighbours: str
+    entry: Annotated[int, Field(description="the debit in the ledger that paid for it")]
+    answers: dict[str, list[Any]]
+
+
 class AnswerShown(BaseModel):
     """One answer; ``how`` is free or paid, the interval holds the truth with chance ``level``."""
 
@@ -287,6 +360,17 @@ def columns_of(result: Release, level: float) -> dict[str, list[object]]:
         ]
         for name, column in zip(table.column_names, table.itercolumns(), strict=True)
     }
+
+
+def frame_columns(frame: pd.DataFrame) -> dict[str, list[object]]:
+    """A dataframe column by column, for JSON: what is missing is null, other values are texts."""
+    return {str(name): [_value(v) for v in frame[name].tolist()] for name in frame}
+
+
+def _value(value: object) -> object:
+    if value is None or (isinstance(value, float) and not isfinite(value)):
+        return None
+    return value if isinstance(value, int | float | str) else str(value)
 
 
 def entry_document(entry: Entry) -> dict[str, object]:
