@@ -48,6 +48,10 @@ class AuditLimits:
     runs_per_column: int = 20
     """For a linear score: with fewer it would fit the noise."""
 
+    # published
+    made_up_scores: int = 64
+    """Scores that a wrong mechanism is run on: a list that somebody wrote down."""
+
     # registry, of processes
     subjects_per_worker: int = 8
     """Fewer are not worth a process, which has to plan them all."""

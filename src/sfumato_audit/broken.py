@@ -43,6 +43,7 @@ from sfumato.workload.predicates import attribute
 from sfumato_audit.bounds import Claim
 from sfumato_audit.events import Score
 from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs
+from sfumato_audit.published import LAST, LOW, PUBLISHED, place_and_value
 from sfumato_audit.subjects.chosen import mwem_subject, selection_subject
 from sfumato_audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
 from sfumato_audit.subjects.local import Code, one_bit_subject, unary_subject
@@ -79,7 +80,6 @@ Vector = Callable[[Array, WordSource], Array]
 STEPS = 2**12  # of the grid, in one count
 ONE = Claim("epsilon", 1.0)
 FAR = 30  # records, by which estimates are surely found wrong
-LAST, LOW = 6, 3.5  # the event that tells sparse vector 3: its place and its value
 
 
 def broken_subjects() -> tuple[
@@ -167,13 +167,7 @@ def _sparse_vectors() -> tuple[Subject[Answers], ...]:
 
 def _third(exact: Array, source: WordSource) -> Array:
     """Algorithm 3 (Roth 2011), cut-off 1: which query was above, and the value that was above."""
-    threshold = _laplace(2, (len(exact), 1), source)
-    noisy = exact + _laplace(2, exact.shape, source)
-    above = noisy >= threshold
-    first = above.argmax(axis=1)
-    is_above = above.any(axis=1)
-    value = noisy[np.arange(len(exact)), first]
-    return np.stack([np.where(is_above, first, -1), np.where(is_above, value, np.nan)], axis=1)
+    return place_and_value(PUBLISHED[2].run(exact, Fraction(1), 1, source))
 
 
 def _third_event(outputs: Array) -> Array:
@@ -186,21 +180,19 @@ def _third_event(outputs: Array) -> Array:
     return np.asarray((place == LAST) & (value <= LOW), dtype=np.float64)
 
 
-def _fourth(exact: Array, source: WordSource, cut_off: int = 3) -> Array:
-    """Algorithm 4 (Lee, Clifton 2014): noise of 4/3 whatever the cut-off."""
-    above = _compared(exact, Fraction(4), Fraction(4, 3), source)
-    is_tested = np.cumsum(above, axis=1) - above < cut_off
-    return np.where(is_tested, above, np.nan)
+def _fourth(exact: Array, source: WordSource) -> Array:
+    """Algorithm 4 (Lee, Clifton 2014): noise of 4/3 whatever the cut-off, here 3."""
+    return PUBLISHED[3].run(exact, Fraction(1), 3, source)
 
 
 def _fifth(exact: Array, source: WordSource) -> Array:
     """Algorithm 5 (Stoddard, Chen, Machanavajjhala 2014): only the threshold is noisy."""
-    return np.asarray(exact >= _laplace(2, (len(exact), 1), source), dtype=np.float64)
+    return PUBLISHED[4].run(exact, Fraction(1), 1, source)
 
 
 def _sixth(exact: Array, source: WordSource) -> Array:
     """Algorithm 6 (Chen, Xiao, Zhang, Xu 2015): as many discoveries as there are."""
-    return _compared(exact, Fraction(2), Fraction(2), source)
+    return PUBLISHED[5].run(exact, Fraction(1), 1, source)
 
 
 def _tested_again(exact: Array, source: WordSource) -> Array:

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.errors import PlanError
-from sfumato.study.experts import Experts, best_rate
+from sfumato.privacy.budget import Budget
+from sfumato.study.experts import (
+    Experts,
+    best_rate,
+    hedge,
+    multiplicative_weights,
+    weights_error,
+)
 
 
 class _TenTimesTheRate(Experts):
@@ -108,3 +115,51 @@ def test_a_rate_needs_a_choice_and_a_round() -> None:
         best_rate(1, 10)
     with pytest.raises(PlanError):
         best_rate(2, 0)
+
+
+def test_hedge_over_given_losses_is_the_one_round_at_a_time() -> None:
+    losses = np.random.default_rng(1).random((50, 6))
+    run = hedge(losses)
+    experts = Experts(6, run.rate)
+    own = [experts.learn(loss) for loss in losses]
+    np.testing.assert_allclose(run.losses, own)
+    np.testing.assert_allclose(run.final, experts.shares)
+    assert run.best == losses.sum(axis=0).argmin()
+    assert run.regret == pytest.approx(sum(own) - losses.sum(axis=0).min())
+    assert run.regret <= run.regret_bound <= 2 * sqrt(50 * log(6)) + 1e-9
+    assert run.shares.shape == (50, 6)
+    assert "regret" in repr(run)
+    for wrong in ([1.0, 2.0], [[-1.0, 0.0]], [[np.nan]]):
+        with pytest.raises(PlanError):
+            hedge(wrong)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_multiplicative_weights_without_privacy_update_no_more_often_than_they_can(
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((400, 16)) < rng.random((400, 1))
+    counts = rng.integers(0, 1000, 16) ** 2
+    learnt = multiplicative_weights(matrix, counts, alpha=0.1)
+    truth = matrix @ counts
+    assert np.abs(learnt.answers - truth).max() <= 0.1 * counts.sum()
+    assert len(learnt.updates) <= learnt.updates_bound == min(400, int(log(16) / (2 * 0.1**2)))
+    assert learnt.histogram.sum() == pytest.approx(counts.sum())
+    slow = multiplicative_weights(matrix, counts, alpha=0.1, rate=0.1)
+    assert len(slow.updates) <= slow.updates_bound
+    assert "without privacy" in repr(learnt)
+
+
+def test_the_earlier_call_of_multiplicative_weights_is_the_theorem() -> None:
+    budget = Budget(epsilon=1, delta=1e-6)
+    assert multiplicative_weights(100, 64, 1e6, budget) == weights_error(100, 64, 1e6, budget)
+    for wrong in (
+        lambda: multiplicative_weights(100, 64),
+        lambda: multiplicative_weights([[1, 0]], [1, 2, 3], alpha=0.1),
+        lambda: multiplicative_weights([[1, 0]], [0, 0], alpha=0.1),
+        lambda: multiplicative_weights([[1, 0]], [1, 1]),
+        lambda: multiplicative_weights([[1, 0]], [1, 1], alpha=-1),
+    ):
+        with pytest.raises(PlanError):
+            wrong()  # type: ignore[no-untyped-call]

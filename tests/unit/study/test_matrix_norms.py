@@ -204,3 +204,19 @@ def test_a_query_that_is_lost_beside_larger_ones_is_refused() -> None:
         sf.factorize(np.array([[1e12, 1e11], [1.0, 0.0]]))
     found = sf.factorize(np.array([[1e5, 1e4], [1.0, 0.0]]))
     np.testing.assert_allclose(found.R @ found.M, [[1e5, 1e4], [1.0, 0.0]], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["prefix", "wide", "signed"])
+def test_the_norms_by_name_are_those_of_the_factorizations(name: str) -> None:
+    matrix = MATRICES[name]
+    norm = sf.study.factorization_norm(matrix)
+    assert float(norm) == sf.factorize(matrix).gamma
+    assert norm.lower_bound <= norm.value <= norm.lower_bound * 1.0002
+    biased = sf.study.approximate_factorization_norm(matrix, 0.1)
+    assert biased.value < norm.value
+    assert biased.lower_bound <= biased.value * (1 + 1e-9)
+    away = biased.factorization.R @ biased.factorization.M - matrix
+    assert np.linalg.norm(away, axis=0).max() <= 0.1 * np.sqrt(len(matrix)) * (1 + 1e-6)
+    same = sf.study.approximate_factorization_norm(matrix, 0)
+    assert same.value == pytest.approx(norm.value, rel=2e-3)
+    assert "gamma_0.1" in repr(biased)

@@ -184,3 +184,45 @@ def test_without_a_total_the_relaxation_alone_is_the_certificate():
     proved = row_certificate(fit, margins(fit, guess), None)
     assert proved.lower == pytest.approx(known.lower)
     assert proved.distance == pytest.approx(np.sqrt(2 * (proved.value - proved.lower)))
+
+
+def test_the_separation_oracle_proves_either_side():
+    """Against a linear program: a point is in the hull if weights of columns mix to it."""
+    rng = np.random.default_rng(5)
+    matrix = (rng.random((5, 8)) < 0.5).astype(float)
+    inside = outside = 0
+    for _ in range(30):
+        point = matrix @ rng.dirichlet(np.ones(8) / 2) + rng.normal(0, 0.1, 5) * rng.integers(0, 2)
+        mixed = linprog(
+            np.zeros(8),
+            A_eq=np.vstack([matrix, np.ones(8)]),
+            b_eq=[*point, 1],
+            bounds=(0, None),
+        )
+        answer = sf.study.separation_oracle(matrix, point)
+        assert answer.is_inside == (mixed.status == 0)
+        assert bool(answer) == answer.is_inside
+        if answer:
+            inside += 1
+            columns = matrix[:, answer.cells[:, 0]]
+            assert answer.weights.sum() == pytest.approx(1)
+            np.testing.assert_allclose(columns @ answer.weights, point, atol=1e-5)
+        else:
+            outside += 1
+            assert np.linalg.norm(answer.normal) == pytest.approx(1)
+            assert (answer.normal @ matrix).max() <= answer.offset + 1e-12
+            assert answer.normal @ point > answer.offset
+            assert answer.margin <= answer.distance + 1e-9
+    assert inside >= 5
+    assert outside >= 5
+
+
+def test_the_separation_oracle_takes_workloads_and_tolerances():
+    work = sf.marginals(sf.Domain({"a": 3, "b": 4}), 2)
+    even = np.full(12, 1 / 12)
+    assert sf.study.separation_oracle(work, even)
+    away = even + 1e-3 * np.eye(12)[0]
+    assert "hyperplane" in repr(sf.study.separation_oracle(work, away))
+    assert sf.study.separation_oracle(work, away, tolerance=0.01)
+    with pytest.raises(WorkloadError):
+        sf.study.separation_oracle(work, [0.5])
