@@ -128,6 +128,7 @@ def select(
     check_columns(source, plan.workload.domain, spec.unit)
     name = name_of(source, spec.name) or public_name(source)
     ledger = None if at is None else open_ledger(at, plan, name, spec)
+    plan = plan if ledger is None else plan.fitting(ledger, key=key)
     is_stored = ledger is not None and plan.stored_key(ledger, key=key) is not None
     if ledger is not None and not is_stored:
         ledger.check_unit(unit_of(plan.unit))
@@ -182,10 +183,12 @@ def _forecast(plan: SelectionPlan) -> Shown:
     """What the plan promises, and what the other mechanisms would."""
     from sfumato.release.provenance import cost_in_words
 
+    best = {each.mechanism: each for each in reversed(plan.mechanisms)}
     others = "; ".join(
         f"{each.mechanism}: {counts(each.tolerance)}"
         + ("" if each.half_width is None else f", counts within {counts(each.half_width)}")
         for each in plan.mechanisms
+        if each is best[each.mechanism]
     )
     return facts(
         [

@@ -268,6 +268,7 @@ class SelectionForecast:
 
     Attributes:
         mechanism: Its name.
+        currency: What it spends: ``"epsilon"``, ``"mu^2"`` or ``"rho"``.
         candidates: What is known of the candidates.
         top: How many are chosen.
         rate: What scores are multiplied by; None where every score gets noise of its own.
@@ -278,6 +279,7 @@ class SelectionForecast:
     """
 
     mechanism: SelectionMechanism
+    currency: Currency
     candidates: CandidateSet
     top: int
     rate: Fraction | None
@@ -345,7 +347,7 @@ def forecast_selections(
     confidence: float,
     mechanism: SelectionMechanism | None = None,
 ) -> tuple[SelectionForecast, ...]:
-    """The best forecast of every mechanism that fits the budget, best first.
+    """The best forecast of every mechanism, in every currency that fits the budget; best first.
 
     Args:
         budget: What is kept.
@@ -358,12 +360,13 @@ def forecast_selections(
     Raises:
         PlanError: None fits.
     """
-    best: dict[SelectionMechanism, SelectionForecast] = {}
+    best: dict[tuple[str, str], SelectionForecast] = {}
     for currency, amount in _amounts(budget):
         maker = _Maker(currency, amount, candidates, top, with_counts, 1 - confidence)
         for each in maker.all(mechanism):
-            if each.mechanism not in best or each.objective < best[each.mechanism].objective:
-                best[each.mechanism] = each
+            key = (each.mechanism, currency)
+            if key not in best or each.objective < best[key].objective:
+                best[key] = each
     if not best:
         names = ", ".join(_allowed(budget))
         raise PlanError(
@@ -452,6 +455,7 @@ class _Maker:
     ) -> SelectionForecast:
         forecast = SelectionForecast(
             name,
+            self.currency,
             self.candidates,
             self.top,
             rate,

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from sfumato.digest import json_digest
+from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError, WorkloadError
@@ -109,7 +109,7 @@ class SelectionPlan:
         which: Whether the largest or the smallest answers are looked for.
         confidence: The probability with which everything that is said of the chosen ones holds.
         forecast: The mechanism, its noise, its cost and what it promises.
-        mechanisms: The forecasts of all mechanisms, best first.
+        mechanisms: The forecasts of all mechanisms, in all currencies of the budget, best first.
     """
 
     workload: Workload
@@ -179,19 +179,45 @@ class SelectionPlan:
         """What every mechanism would promise for the same budget, best first.
 
         Returns:
-            A row per mechanism: its name, its tolerance and the half width of its counts.
+            A row per mechanism and currency: its tolerance and the half width of its counts.
         """
         import pandas as pd
 
         rows = [
             {
                 "mechanism": each.mechanism,
+                "currency": each.currency,
                 "tolerance": each.tolerance,
                 "half_width": np.nan if each.half_width is None else each.half_width,
             }
             for each in self.mechanisms
         ]
         return pd.DataFrame(rows)
+
+    def fitting(
+        self, ledger: Ledger, *, analyst: str | None = None, key: str | None = None
+    ) -> SelectionPlan:
+        """The same selection by the best mechanism that fits what is left in a ledger.
+
+        One that the ledger has the answer of goes first, for it is free. After Gaussian noise, what
+        is pure counts for much more in an (epsilon, delta) ledger, and the other currency may fit.
+
+        Args:
+            ledger: The ledger of the table; read, not changed.
+            analyst: Whose allowance counts beside what is left.
+            key: The key of the request, as given to `release`.
+
+        Returns:
+            The plan; this one if none fits.
+        """
+        plans = [replace(self, forecast=each) for each in self.mechanisms]
+        for plan in plans:
+            entry, request = ledger.entry(key or plan.digest()), canonical_json(plan.request())
+            if entry is not None and (entry.state, entry.request) == ("answered", request):
+                return plan
+        delta = self.budget.delta
+        affordable = (p for p in plans if ledger.price(p.cost, analyst, delta=delta).fits)
+        return next(affordable, self)
 
     def request(self) -> dict[str, object]:
         """The public description of what is selected, as the ledger keeps it.
@@ -498,6 +524,7 @@ def plan_selection(
     unit: PrivacyUnit | None = None,
     mechanism: SelectionMechanism | None = None,
     confidence: float = 0.95,
+    ledger: Ledger | None = None,
 ) -> SelectionPlan:
     """Plan to choose the best few of public candidates; touches no data, costs nothing.
 
@@ -520,6 +547,8 @@ def plan_selection(
         mechanism: ``"permute-and-flip"``, ``"exponential"``, ``"laplace-counts"`` or
             ``"gaussian-counts"``; the one with the best forecast if None.
         confidence: The probability with which everything that is said of the chosen ones holds.
+        ledger: The ledger that will be debited: the mechanism is then the best one that fits what
+            is left (`SelectionPlan.fitting`).
 
     Returns:
         The plan; ``release`` runs it on a table.
@@ -567,7 +596,8 @@ def plan_selection(
         mechanism=mechanism,
     )
     whose = (neighbours, unit, number, which, float(confidence))
-    return SelectionPlan(work, budget, *whose, forecasts[0], forecasts)
+    plan = SelectionPlan(work, budget, *whose, forecasts[0], forecasts)
+    return plan if ledger is None else plan.fitting(ledger)
 
 
 def _check(

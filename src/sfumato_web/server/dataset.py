@@ -333,7 +333,7 @@ class GuardedDataset:
 
     def forecast_selection(self, request: SelectionAsked, who: Analyst) -> dict[str, object]:
         """What would hold of the chosen ones, and what it takes; costs nothing."""
-        plan = self._selection(request)
+        plan = self._selection(request).fitting(self.ledger, analyst=who.name)
         price = self.ledger.price(plan.cost, who.name, delta=plan.budget.delta)
         is_stored = plan.stored_key(self.ledger) is not None
         words = STORED if is_stored else price.describe()
@@ -345,7 +345,7 @@ class GuardedDataset:
         Privacy: that of ``SelectionPlan.release``; the body depends on its result and on public
         numbers.
         """
-        plan = self._selection(request)
+        plan = self._selection(request).fitting(self.ledger, analyst=who.name)
         paid = plan.digest()
         key = json_digest(
             {

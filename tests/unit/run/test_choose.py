@@ -309,6 +309,26 @@ def test_a_budget_that_is_short_is_refused_before_anything_is_drawn(ledger: sf.L
     assert ledger.remaining().share == 1
 
 
+def test_after_gaussian_noise_the_currency_that_fits_is_taken(tmp_path: Path) -> None:
+    """Pure noise of epsilon 1 then counts for more than all of (2, 1e-9); in mu^2 it fits."""
+    budget = sf.Budget(epsilon=1, delta=1e-9)
+    place = made(tmp_path / "mixed.ledger", sf.Budget(epsilon=2, delta=1e-9), "jobs")
+    ledger = sf.Ledger.open(place)
+    first = sf.plan_selection(JOBS, budget, top=2, ledger=ledger)
+    assert first.forecast.currency == "epsilon"
+    sf.plan(JOBS, budget, noise="gaussian").release(FAR, ledger, name="jobs")
+    with pytest.raises(sf.BudgetExhausted):
+        first.release(FAR, ledger, name="jobs")
+    second = sf.plan_selection(JOBS, budget, top=2, ledger=ledger)
+    assert second.forecast.currency == "mu^2"
+    assert second.release(FAR, ledger, name="jobs").names == ("job = cook", "job = nurse")
+    # The stored one goes first, whatever is left; by a key too.
+    again = sf.plan_selection(JOBS, budget, top=2, ledger=ledger)
+    assert again.release(FAR, ledger, name="jobs").is_stored
+    assert first.fitting(ledger).digest() == second.digest()
+    assert first.fitting(ledger, key="another").digest() == second.digest()
+
+
 def test_choices_in_rho_cost_an_eighth_of_their_range_squared(tmp_path: Path) -> None:
     ledger = sf.Ledger.open(made(tmp_path / "rho.ledger", sf.Budget(rho=1), "jobs"))
     plan = sf.plan_selection(JOBS, sf.Budget(rho=0.25), mechanism="exponential")
