@@ -124,8 +124,8 @@ class PublishedVector:
         for i in range(count):
             noisy = exact[:, i] + noise[:, i]
             above, is_tested = noisy >= threshold, left > 0
-            told = np.where(above, noisy, -inf) if self.tells else above.astype(np.float64)
-            out[is_tested, i] = told[is_tested]
+            says = np.where(above, noisy, -inf) if self.tells else above.astype(np.float64)
+            out[is_tested, i] = says[is_tested]
             if self.stops:
                 left -= above & is_tested
             if self.redraws:
