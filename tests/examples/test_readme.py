@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_example_of_the_readme_has_12_lines_and_runs(root: Path) -> None:
-    (code,) = _blocks(README, "python")
+    code = _blocks(README, "python")[0]
     assert len(code.strip().splitlines()) <= 12
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False
@@ -41,6 +41,16 @@ def test_the_example_of_the_readme_has_12_lines_and_runs(root: Path) -> None:
     saved = {p.name for p in (root / "adult-release").iterdir()}
     assert saved == {"answers.parquet", "report.html", "provenance.json"}
     assert (root / "adult.ledger").exists()
+
+
+def test_the_example_of_the_notes_runs() -> None:
+    _, code = _blocks(README, "python")
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102
+    for word in ("AboveThreshold", "binary tree", "contingency table", "projection mechanism"):
+        assert word in README
+    for word in ("Hedge", "exponential mechanism"):
+        assert word in README
+        assert word in (ROOT / "docs" / "index.md").read_text()
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/spec.md"])
