@@ -92,8 +92,10 @@ def fit_explicit(
 ) -> CellEstimate:
     """The estimate with a gap of at most ``gap * (value + 1e-6 |y|^2 / 2)``, if it can be reached.
 
-    A gap of ``enough`` will do as well, and after ``steps`` multiplications or about ``seconds``
-    (None: no clock) the best so far is returned; its gap is as certified as any.
+    Of value and y that is the part within the span of the queries: what is beyond it
+    (``Quadratic.unreachable``) no histogram changes. A gap of ``enough`` will do as well, and after
+    ``steps`` multiplications or about ``seconds`` (None: no clock) the best so far is returned; its
+    gap is as certified as any.
     ``precision`` is the inverse covariance of the first answers, ``exact`` their combinations
     without noise; weights of the fit are for the others. What is impossible or published is that
     of the grid; the total, if anything is published, is the published one.
@@ -105,14 +107,16 @@ def fit_explicit(
     n = None if total is None else total / unit
     if exact is not None:
         check_exact_combinations(q, exact, n)
-    floor = LIMITS.value_floor * (0.5 * q.norm(q.values) ** 2)
+    whole = 0.5 * q.norm(q.values) ** 2
+    floor = LIMITS.value_floor * max(0.0, whole - q.unreachable)
     square = unit**2 * weight_unit
     bound = bound_of(q, n)
     blur = bound.blur(q)
 
     def goal(value: float) -> float:
         rounding = LIMITS.slope_rounding * value
-        return max(gap * (value + floor) + blur + rounding, enough / square)
+        within = max(0.0, value - q.unreachable) + floor
+        return max(gap * within + blur + rounding, enough / square)
 
     def target(value: float) -> float:
         return inf if must_stop() else goal(value)  # all will do when the steps are used up

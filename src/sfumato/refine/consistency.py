@@ -36,7 +36,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, partial
-from math import inf, sqrt
+from math import inf, log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -55,6 +55,7 @@ from sfumato.text import shown
 from sfumato.types import Array, Integers, Progress
 from sfumato.workload.constraints import Constraints, agreed_total
 from sfumato.workload.normal_form import Normal
+from sfumato.workload.sensitivity import greatest_column_power
 from sfumato.workload.workload import Workload
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
@@ -67,6 +68,7 @@ __all__ = [
     "has_wide",
     "is_listed",
     "objective_fit",
+    "projected_square",
     "refined",
     "refined_listed",
 ]
@@ -266,17 +268,14 @@ class _CellSearch:
     @cached_property
     def nearest(self) -> CellEstimate | None:
         """The projection; None where the steps did not suffice to come near enough to it."""
-        enough = LIMITS.projection_error_ignored**2 * self.noise
-        # Gaps are relative to the answers too, which may be a million times the noise.
-        squares = sum(float(p.weights @ p.values**2) for p in self.fit.parts)
-        whole = LIMITS.value_floor * 0.5 * squares
-        gap = min(LIMITS.projection_gap, enough / whole) if whole > 0 else LIMITS.projection_gap
+        # Gaps relative to the way that answers moved would say nothing of the error that is left.
         estimate = fit_explicit(
             self.fit,
             self.grid,
             self.total,
-            gap=gap,
-            enough=enough,
+            gap=LIMITS.projection_gap,
+            enough=LIMITS.projection_error_ignored**2
+            * projected_square(self.forecast, self.grid.size, self.total),
             steps=self.steps,
             progress=self.progress,
         )
@@ -343,6 +342,27 @@ def expected_square(forecast: Forecast) -> float:
     totals, _ = forecast.strategy.group_variances(forecast.block_variances)
     pairs = zip(forecast.workload.terms, totals, strict=True)
     return sum(t.weight**2 * float(v) for t, v in pairs)
+
+
+def projected_square(forecast: Forecast, cells: int, total: float | None) -> float:
+    """About how far the projection is from the truth, squared, in the norm of the objective.
+
+    At most ``E |z|^2``, z the noise of the answers; of independent noise only as many numbers are
+    left as there are independent queries, at most one per cell. With n known it is also at most
+    ``E <z, p - a> <= n E max_x <z, f_x>``, p the projection, a the truth and f_x the answers of one
+    record (Nikolov, Talwar, Zhang 2013): n times the longest ``|f_x|`` times the standard deviation
+    of an answer times ``sqrt(2 log m)``, for independent noise.
+    """
+    workload = forecast.workload
+    totals, greatest = forecast.strategy.group_variances(forecast.block_variances)
+    squares = [t.weight**2 for t in workload.terms]
+    sigma = max(w * float(v) for w, v in zip(squares, greatest, strict=True))
+    whole = sum(w * float(v) for w, v in zip(squares, totals, strict=True))
+    left = min(whole, min(cells, workload.queries) * sigma)
+    if total is None:
+        return left
+    longest = greatest_column_power(workload.terms, squares, 2).power
+    return min(left, total * sqrt(longest * sigma * 2 * log(max(cells, 2))))
 
 
 def _rows(

@@ -279,7 +279,7 @@ class Reduced:
         return self.shape == self.term.shape
 
     @cached_property
-    def _flat(self) -> Integers:
+    def flat(self) -> Integers:
         """The cells of the representatives as positions in the whole table."""
         out = np.zeros(1, dtype=np.int64)
         for size, cells in zip(self.term.shape, self.cells, strict=True):
@@ -332,19 +332,39 @@ class Reduced:
             return out
         out = np.empty((len(rows), len(columns)))
         for row in np.unique(rows):
-            out[rows == row] = self.gram_apply(_unit(len(self._flat), row))[columns]
+            out[rows == row] = self.gram_apply(_unit(len(self.flat), row))[columns]
         return out
 
     def matrix(self) -> Array:
         """The coefficients: one row per query, one column per merged cell."""
-        cells = len(self._flat)
+        cells = len(self.flat)
         return np.column_stack([self.apply(_unit(cells, c)) for c in range(cells)])
+
+    @cached_property
+    def is_tall(self) -> bool:
+        """Whether its coefficients are stored, and few enough to be multiplied with each other."""
+        work = float(self.term.rows) * len(self.flat) ** 2
+        return work <= LIMITS.gram_multiplications and self.term.stored_entries() is not None
+
+    def tall_gram(self, weights: Array) -> Array:
+        """``F'WF`` from stored coefficients, some queries at a time."""
+        entries, cells = self.term.stored_entries(), self.term.column_of_cell()[self.flat]
+        if entries is None:
+            raise TypeError("the coefficients are not stored")
+        out = np.zeros((len(cells), len(cells)))
+        step = max(1, LIMITS.gram_coefficients // max(1, len(cells)))
+        for start in range(0, self.term.rows, step):
+            part = entries[start : start + step][:, cells]
+            dense = np.asarray(part if isinstance(part, np.ndarray) else part.toarray())
+            chunk = dense.astype(np.float64)
+            out += chunk.T @ (weights[start : start + step, None] * chunk)
+        return np.ldexp(out, -2 * self.term.fraction_bits)
 
     def column_sums(self, rows: npt.NDArray[np.bool_]) -> Array:
         """For each merged cell a sum of ``|q|`` over the chosen rows, or a larger one over all."""
         if self.term.is_nonnegative or not rows.any():
             return self.adjoint(rows.astype(np.float64))
-        if self.term.rows * len(self._flat) <= LIMITS.coefficients_inspected:
+        if self.term.rows * len(self.flat) <= LIMITS.coefficients_inspected:
             return np.asarray(np.abs(self.matrix())[rows].sum(axis=0))
         return self._column_powers(1)
 
@@ -389,7 +409,8 @@ class _GramBlock:
         if all(r.term.is_table for r, _ in parts):
             return cls(tuple(parts), np.sum([w for _, w in parts], axis=0), None)
         small = cells <= LIMITS.set_gram_cells and all(
-            _is_simple(r, w) or r.term.rows * cells <= LIMITS.gram_coefficients for r, w in parts
+            _is_simple(r, w) or r.term.rows * cells <= LIMITS.gram_coefficients or r.is_tall
+            for r, w in parts
         )
         dense = np.sum([_dense_gram(r, w) for r, w in parts], axis=0) if small else None
         return cls(tuple(parts), None, dense)
@@ -492,6 +513,24 @@ class Quadratic:
             rows[s] += part.term.rows
         cells = [self.grid.cells(axes) for axes in self.sets]
         return min(self.grid.size, sum(map(min, rows, cells)))
+
+    @cached_property
+    def unreachable(self) -> float:
+        """A part of f that no histogram can lower: of the answers beyond the span of the queries.
+
+        With ``V = L L'`` it is ``1/2 (|y|_W^2 - |L^+ c|^2)``, the least value without signs and
+        total; 0 where L is unknown. Of many noisy answers to queries on few cells it is nearly all.
+        """
+        if self.roots is None:
+            return 0.0
+        inside = 0.0
+        for at, root in self.roots:
+            # The columns of L are orthogonal (``_root``).
+            squares = root**2 if root.ndim == 1 else (root**2).sum(axis=0)
+            along = root * self.linear[at] if root.ndim == 1 else root.T @ self.linear[at]
+            used = squares > LIMITS.singular_variance * float(squares.max(initial=0.0))
+            inside += float(((along[used] / squares[used]) ** 2).sum())
+        return max(0.0, 0.5 * (self.norm(self.values) ** 2 - inside))
 
     @cached_property
     def values(self) -> Array:
@@ -671,6 +710,8 @@ def _root(matrix: Array) -> Array:
 def _dense_gram(reduced: Reduced, weights: Array) -> Array:
     if _is_simple(reduced, weights):
         return np.asarray(weights[0] * reduced.gram())
+    if reduced.term.rows * len(reduced.flat) > LIMITS.gram_coefficients:
+        return reduced.tall_gram(weights)
     dense = reduced.matrix()
     return np.asarray(dense.T @ (weights[:, None] * dense))
 

@@ -23,12 +23,12 @@ class RefineLimits:
     """Sizes that are refused, thresholds between estimators, steps and tolerances of searches."""
 
     # consistency: which estimate is published
-    projection_gap: float = 1e-3
-    """The relative gap at which a projection is exact enough to publish: answers are off by at
-    most 3% of the way they moved."""
-    projection_error_ignored: float = 0.02
-    """Or it is off by this part of the expected distance of the unbiased answers from the
-    truth: little beside the noise."""
+    projection_gap: float = 1e-9
+    """The relative gap at which a projection is as good as exact: answers are off by at most
+    3e-5 of the way they moved."""
+    projection_error_ignored: float = 5e-3
+    """Or it is off by this part of about how far the projection is from the truth
+    (``projected_square``)."""
     projection_error_published: float = 0.3
     """The part of that distance up to which a search that ran out of steps is still published
     as a projection; beyond it the unbiased answers are."""
@@ -63,6 +63,9 @@ class RefineLimits:
     """Cells of a set of attributes whose Gram matrix is written out: 18 MB."""
     gram_coefficients: int = 2**24
     """Coefficients that are written out on the way to such a matrix: 128 MB."""
+    gram_multiplications: float = 2e11
+    """Multiplications on the way to such a matrix from stored coefficients, some queries at a time:
+    about ten seconds."""
     joint_gram_margins: int = 4096
     """Margins of all sets whose joint Gram matrix is written out: 128 MB."""
     singular_variance: float = 1e-10

@@ -75,7 +75,20 @@ class SolveLimits:
 
     # farthest
     pair_multiplications: int = 2**34
-    """Multiplications that are spent on pairs of columns: about a second."""
+    """Multiplications that are spent on pairs of columns of floats: about a second."""
+    pair_multiplications_exact: float = 2e11
+    """Multiplications that are spent on pairs of columns of whole numbers: about ten seconds. Rows
+    that do not fit are bounded."""
+    pair_difference_work: float = 4.0
+    """Multiplications in the time of one absolute difference in the compiled sums."""
+    pair_levels: int = 4
+    """Levels of entries up to which sums of differences are counted level by level."""
+    pair_columns: int = 2048
+    """Columns of one side of a square of pairs: distances of 32 MiB."""
+    pair_numbers: int = 2**23
+    """Entries of the columns that are compared at once: 64 MiB."""
+    pair_single_rows: int = 64
+    """Rows at a time for which single precision, where it is exact, is worth its conversions."""
 
     # orbits
     subspace_size: int = 2048

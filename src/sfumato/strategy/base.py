@@ -36,11 +36,17 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.domain.values import valued
 from sfumato.errors import PlanError, TooLarge
-from sfumato.strategy.moves import BlockMoves, l1_diameter, pair_moves, squared_diameter
+from sfumato.strategy.moves import (
+    BlockMoves,
+    farthest_move,
+    l1_diameter,
+    pair_moves,
+    squared_diameter,
+)
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Neighbours, Noise, Objective
 from sfumato.workload.queries import QuerySet, check_entries, repeated
-from sfumato.workload.sensitivity import SensitivityBound, greatest_column_power
+from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound, greatest_column_power
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
@@ -206,7 +212,21 @@ class MeasuredQueries:
             steps = [s * 2.0**bits for s, bits in zip(scales, self.block_bits, strict=True)]
             bound = min(bound, self._of_replaced(2, steps, may_drop_records))
         moves = self.moves(norm, may_drop_records)
-        return bound if moves is None else min(bound, moves.maximum(scales))
+        if moves is not None:
+            return min(bound, moves.maximum(scales))
+        together = self._once(("together", norm), lambda: self._together(norm))
+        if together is not None:
+            # No block counts more than so many times what it does by its share.
+            most = max(s / share**norm for s, share in zip(scales, self.shares, strict=True))
+            joint = together * most * ROUND_UP
+            bound = min(bound, max(joint, longest) if may_drop_records else joint)
+        return bound
+
+    def _together(self, norm: Norm) -> float | None:
+        """At least ``sum_b share^p |M_b (e_i - e_j)|_p^p`` of one move for several blocks."""
+        terms = [b.term for b in self.blocks]
+        shares = [share**norm for share in self.shares]
+        return farthest_move(terms, shares, norm) if len(terms) > 1 else None
 
     def _doubling(self, norm: Norm) -> int:
         """At most this many times the power of one column is that of a difference of two."""

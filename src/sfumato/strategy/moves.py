@@ -22,17 +22,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, prod
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from sfumato.solve.farthest import PairDistances, farthest_together
 from sfumato.solve.lattice import Lattice
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers
 from sfumato.workload.sensitivity import ROUND_UP, greatest_column_power
 from sfumato.workload.terms import Term
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
 __all__ = [
     "BlockMoves",
+    "farthest_move",
     "l1_diameter",
     "pair_moves",
     "set_moves",
@@ -99,12 +106,7 @@ def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> BlockMoves | N
         if term.rows * prod(term.shape) > LIMITS.move_entries:
             return None
         columns = term.dense()
-        coordinates = [places[names.index(n)] for n in term.attributes]
-        at = (
-            np.ravel_multi_index(coordinates, term.shape)
-            if coordinates
-            else np.zeros(cells, dtype=np.int64)
-        )
+        at = _cell_of(term, names, places, cells)
         between = _squares_between(columns) if p == 2 else _sums_between(columns)
         alone = (np.abs(columns) ** p).sum(axis=0)[at] if drops else np.zeros(0)
         rows.append(np.concatenate([between[at[first], at[second]], alone]))
@@ -232,6 +234,8 @@ def squared_diameter(term: Term) -> float:
     longest = greatest_column_power([term], [1.0], 2).power
     bounds = [longest * (2.0 if term.is_nonnegative else 4.0)]
     own = term.squared_diameter()
+    if own is None:
+        own = _farthest(term, 2)
     return min(bounds if own is None else [*bounds, own * ROUND_UP])
 
 
@@ -240,4 +244,89 @@ def l1_diameter(term: Term) -> float:
     longest = greatest_column_power([term], [1.0], 1).power
     bounds = [2 * longest, squared_diameter(term) * 2.0**term.fraction_bits]
     own = term.l1_diameter()
-    return min(bounds if own is None else [*bounds, own * ROUND_UP])
+    bounds += [] if own is None else [own * ROUND_UP]
+    is_listed = term.cells <= LIMITS.paired_cells and _is_held(term)  # by ``pair_moves``
+    is_binary = term.is_nonnegative and term.fraction_bits == 0 and term.greatest <= 1
+    exact = None if is_listed or is_binary else _farthest(term, 1)
+    return min(bounds if exact is None else [*bounds, exact * ROUND_UP])
+
+
+# Strategies of one workload measure the same terms.
+_FARTHEST: WeakKeyDictionary[Term, dict[int, float]] = WeakKeyDictionary()
+
+
+def _farthest(term: Term, p: int) -> float | None:
+    """The diameter of stored coefficients, exact while the work is affordable; else a bound."""
+    remembered = _FARTHEST.setdefault(term, {})
+    if p not in remembered:
+        entries = _whole(term)
+        if entries is None:
+            return None
+        steps = PairDistances.of(entries, p).farthest()
+        remembered[p] = steps * 2.0 ** (-p * term.fraction_bits)
+    return remembered[p]
+
+
+def _whole(term: Term) -> Integers | csr_matrix | None:
+    """The stored coefficients in whole steps, if floats hold them."""
+    if term.slack or term.is_wide or term.greatest * 2.0**term.fraction_bits >= EXACT:
+        return None
+    return term.stored_entries()
+
+
+def _is_held(term: Term) -> bool:
+    return term.rows * term.cells <= LIMITS.move_entries
+
+
+# All blocks together
+
+
+def farthest_move(terms: Sequence[Term], scales: Sequence[float], p: int) -> float | None:
+    """``max_ij sum_b scales[b] |M_b (e_i - e_j)|_p^p``: one move for all blocks, rounded up.
+
+    Args:
+        terms: Several blocks, of which some have stored coefficients.
+        scales: What each block counts.
+        p: 1 or 2.
+
+    Returns:
+        The power, exact while the work is affordable; None where blocks or cells are too many.
+    """
+    stored = [_whole(t) for t in terms]
+    domain = terms[0].domain
+    names = domain.in_order(frozenset().union(*(t.attributes for t in terms)))
+    shape = [domain[n].size for n in names]
+    cells = prod(shape)
+    is_many = len(terms) > LIMITS.joint_blocks or cells > LIMITS.joint_cells
+    if is_many or all(s is None for s in stored):
+        return None
+    blocks, labels, factors = [], [], []
+    places = np.unravel_index(np.arange(cells), shape)
+    for term, own, scale in zip(terms, stored, scales, strict=True):
+        entries = _in_steps(term) if own is None else own
+        if entries is None:
+            return None
+        block = PairDistances.of(entries, p)
+        at = _cell_of(term, names, places, cells)
+        columns = np.arange(term.cells) if own is None else term.column_of_cell()
+        blocks.append(block)
+        labels.append(block.labels[columns[at]])
+        factors.append(scale * 2.0 ** (-p * term.fraction_bits))
+    return farthest_together(blocks, factors, labels) * ROUND_UP
+
+
+def _in_steps(term: Term) -> Integers | None:
+    """All coefficients in whole steps, of a term that is known by its structure."""
+    if term.slack or term.is_wide or not _is_held(term):
+        return None
+    if term.greatest * 2.0**term.fraction_bits >= EXACT:
+        return None
+    return np.rint(np.ldexp(term.dense(), term.fraction_bits)).astype(np.int64)
+
+
+def _cell_of(term: Term, names: Sequence[str], places: Sequence[Integers], cells: int) -> Integers:
+    """For each cell of the table over ``names`` the cell of the table that a term reads."""
+    coordinates = [places[names.index(n)] for n in term.attributes]
+    if not coordinates:
+        return np.zeros(cells, dtype=np.int64)
+    return np.asarray(np.ravel_multi_index(coordinates, term.shape), dtype=np.int64)

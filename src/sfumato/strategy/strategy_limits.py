@@ -49,6 +49,10 @@ class StrategyLimits:
     """Cells of a domain up to which all pairs of cells are listed."""
     move_entries: int = 2**22
     """Blocks times moves of records that are held."""
+    joint_blocks: int = 32
+    """Blocks whose distances are added up, one pair of cells for all of them."""
+    joint_cells: int = 4096
+    """Cells of a domain all of whose pairs are compared so."""
     move_kinds: int = 2**16
     """Ways in which two cells of marginals can differ."""
 

@@ -319,6 +319,10 @@ class QuerySet(ABC):
         """An upper bound on ``max_ij |Q_i - Q_j|_1``, where one is known by the coefficients."""
         return None
 
+    def stored_entries(self) -> Integers | None:
+        """The coefficients in steps of 2^-fraction_bits, where they are stored; else None."""
+        return None
+
     def least_squares(self, y: Array) -> Array:  # noqa: ARG002
         """``Q^+ y`` along the first axis: the best linear unbiased estimate of the cells.
 
@@ -957,6 +961,10 @@ class Matrix(QuerySet):
         if self.size > LIMITS.gram_cells or self.entries.size > LIMITS.matrix_entries_compared:
             return None
         return widest(self.entries) * 4.0**-self.bits
+
+    def stored_entries(self) -> Integers:
+        """All of them."""
+        return self.entries
 
     def l1_diameter(self) -> float:
         """The sum of what each row spans: exact for a single row."""

@@ -305,6 +305,19 @@ class Term(ABC):
         """An upper bound on ``max_ij |M_i - M_j|_1``, but for the last roundings, or None."""
         return None
 
+    def stored_entries(self) -> Integers | csr_matrix | None:
+        """The coefficients in steps of 2^-fraction_bits, one row per query, where they are stored.
+
+        Returns:
+            One column per cell of the table, or per class of cells that no query tells apart
+            (``column_of_cell``); None where the term is known by its structure.
+        """
+        return None
+
+    def column_of_cell(self) -> Integers:
+        """For each cell of the table the number of its column in ``stored_entries``."""
+        return np.arange(self.cells)
+
     @property
     def slack(self) -> float:
         """How much farther apart, in L2, the values of two tables can be than ``M (h - h')``.
@@ -545,6 +558,10 @@ class Product(Term):
         lost = 0.0 if is_exact and 2 * longest * steps < EXACT else GRAM_ERROR * longest
         return 2 * longest - 2 * low + lost
 
+    def stored_entries(self) -> Integers | csr_matrix | None:
+        """Those of its query set, where it has one only."""
+        return self.factors[0][1].stored_entries() if len(self.factors) == 1 else None
+
     def l1_diameter(self) -> float | None:
         """That of its query set, where it has one only."""
         return self.factors[0][1].l1_diameter() if len(self.factors) == 1 else None
@@ -622,6 +639,10 @@ class Explicit(Term):
     def rows(self) -> int:
         """One per row of the matrix."""
         return int(self.entries.shape[0])
+
+    def stored_entries(self) -> Integers | csr_matrix | None:
+        """All of them."""
+        return self.entries
 
     @cached_property
     def matrix(self) -> csr_matrix:
@@ -803,6 +824,16 @@ class Predicates(Term):
         check_entries(self.rows * self.classes.cells, f"a matrix of {self.rows:,} conditions")
         truth = [self.classes.truth(c).reshape(-1) for c in self.conditions]
         return csr_matrix(np.array(truth), dtype=np.int8)
+
+    def stored_entries(self) -> Integers | csr_matrix | None:
+        """The 0/1 coefficients by class, where a matrix of them can be held."""
+        is_small = self.has_small_classes and self.rows * self.classes.cells <= LIMITS.array_entries
+        return self.by_class if is_small else None
+
+    def column_of_cell(self) -> Integers:
+        """The class of every cell."""
+        numbers = np.arange(self.classes.cells).reshape(self.classes.shape)
+        return np.asarray(self.classes.expand(numbers), dtype=np.int64).reshape(-1)
 
     @cached_property
     def class_counts(self) -> Array:

@@ -246,3 +246,81 @@ def test_answers_that_are_not_made_to_agree_say_why(monkeypatch):
     planning = replace(planning, fitted_table_cells=WORK.queries - 1)
     monkeypatch.setattr(module, "PLANNING_LIMITS", planning)
     assert refined(forecast, seen, unbiased) is Unrefined.TOO_MANY_ANSWERS
+
+
+# Many queries on few cells: the error of the exact program (Nikolov, Talwar, Zhang 2013)
+
+
+def _exact_program(matrix: np.ndarray, answers: np.ndarray, total: float | None) -> np.ndarray:
+    """The nearest answers of histograms, by non-negative least squares on the Gram matrix."""
+    from scipy.optimize import nnls
+
+    values, vectors = np.linalg.eigh(matrix.T @ matrix)
+    used = values > 1e-9 * values[-1]
+    root = (vectors[:, used] * np.sqrt(values[used])).T
+    aim = (vectors.T @ (matrix.T @ answers))[used] / np.sqrt(values[used])
+    if total is None:
+        return matrix @ nnls(root, aim, maxiter=10_000)[0]
+    moved = root - (aim / total)[:, None]
+    heavy = 10 * np.abs(moved).max()
+    rows = np.concatenate([moved, np.full((1, len(matrix.T)), heavy)])
+    shares = nnls(rows, np.append(np.zeros(len(moved)), heavy), maxiter=10_000)[0]
+    return matrix @ (shares / shares.sum() * total)
+
+
+def _many_queries(seed: int, signed: bool, neighbours: str, epsilon: float):
+    r = np.random.default_rng(seed)
+    matrix = r.uniform(-1, 1, (3000, 16)) if signed else r.integers(0, 2, (3000, 16))
+    domain = sf.Domain([sf.Integer("x", 0, 14, outside="clamp", nulls="missing")])
+    work = sf.explicit(domain, ["x"], matrix)
+    budget = sf.Budget(epsilon=epsilon, delta=1e-6)
+    forecast = planned(work, "gaussian", budget=budget, neighbours=neighbours)
+    counts = np.bincount(r.integers(0, 15, 60) ** 2 // 15, minlength=16)
+    seen = measured(forecast, counts, SeededWords(seed))
+    unbiased = reconstruct(forecast, seen)
+    total = seen.rows if forecast.total_is_public else None
+    rows = np.concatenate([t.dense() for t in forecast.workload.terms])
+    exact = _exact_program(rows, np.concatenate(list(unbiased)), total)
+    return forecast, seen, unbiased, exact, rows @ counts
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_many_noisy_answers_are_projected_as_by_the_exact_program(neighbours, signed):
+    for seed, epsilon in ((1, 1.0), (2, 0.1)):
+        made = _many_queries(seed, signed, neighbours, epsilon)
+        forecast, seen, unbiased, exact, truth = made
+        found = refined(forecast, seen, unbiased)
+        assert isinstance(found, Refined)
+        off = np.linalg.norm(np.concatenate(found.answers) - exact)
+        assert off <= 0.02 * np.linalg.norm(exact - truth)
+
+
+def test_a_tolerance_in_parts_of_the_noise_is_caught(monkeypatch):
+    """A twin: with a gap that is small beside the noise the error is not that of the program."""
+    whole = module.expected_square
+    monkeypatch.setattr(module, "projected_square", lambda forecast, *_: 1e4 * whole(forecast))
+    forecast, seen, unbiased, exact, truth = _many_queries(1, True, "replace-one", 1.0)
+    found = refined(forecast, seen, unbiased)
+    assert isinstance(found, Refined)
+    off = np.linalg.norm(np.concatenate(found.answers) - exact)
+    assert off > 0.02 * np.linalg.norm(exact - truth)
+
+
+def test_the_gram_matrix_of_many_queries_is_made_some_at_a_time(monkeypatch):
+    from sfumato.refine import problem
+
+    forecast, _, unbiased, _, _ = _many_queries(1, True, "replace-one", 1.0)
+    fit = module.objective_fit(forecast.workload, unbiased)
+    grid = problem.Grid.of(fit)
+    whole = problem.Quadratic(fit, grid)
+    wanted = whole.gram(whole.places(np.arange(16)), whole.places(np.arange(16)))
+    monkeypatch.setattr(problem, "LIMITS", replace(problem.LIMITS, gram_coefficients=1000))
+    parts = problem.Quadratic(fit, grid)
+    made = parts.gram(parts.places(np.arange(16)), parts.places(np.arange(16)))
+    np.testing.assert_allclose(made, wanted, rtol=1e-12, atol=1e-9)
+    # What no histogram can change is the part of the answers beyond the span of the queries.
+    rows = np.concatenate([t.dense() for t in forecast.workload.terms])
+    y = np.concatenate(list(unbiased))
+    rest = y - rows @ np.linalg.lstsq(rows, y, rcond=None)[0]
+    assert parts.unreachable == pytest.approx(0.5 * rest @ rest, rel=1e-9)

@@ -183,3 +183,40 @@ def test_moves_of_columns_beyond_floats_are_not_listed() -> None:
     fine = sf.product(domain, {"x": [[FAR + 2.0**-20, FAR]], "y": [[1, 1 + 2.0**-20]]}).terms[0]
     assert pair_moves([fine], drops=False) is None
     assert pair_moves([sf.marginals(domain, 1).terms[0]], drops=False) is not None
+
+
+# Given coefficients on more cells than are listed pair by pair
+
+
+def _many(kind: str, seed: int) -> sf.Workload:
+    domain = sf.Domain({"x": 20, "y": 10})
+    r = np.random.default_rng(seed)
+    if kind == "conditions":
+        sets = [f"x in ({', '.join(map(str, r.permutation(20)[:9]))})" for _ in range(12)]
+        return sf.predicates(domain, [f"{s} and y < {i % 7 + 1}" for i, s in enumerate(sets)])
+    entries = {
+        "0 and 1": lambda: r.integers(0, 2, (40, 200)),
+        "fractions": lambda: r.integers(-(2**20), 2**20, (40, 200)) / 2**20,
+    }[kind]()
+    return sf.explicit(domain, ["x", "y"], entries)
+
+
+@pytest.mark.parametrize(("mechanism", "p"), [("gaussian", 2), ("laplace", 1)])
+@pytest.mark.parametrize("kind", ["0 and 1", "fractions", "conditions"])
+def test_the_sensitivity_of_given_coefficients_is_exact_on_many_cells(
+    kind: str, mechanism: str, p: int
+) -> None:
+    work = _many(kind, 7)
+    rows = np.concatenate([t.dense() for t in work.terms])
+    budget = sf.Budget(epsilon=1, delta=1e-6)
+    strategy = choose(work, budget, "replace-one", mechanism=mechanism).strategy
+    stated = strategy.sensitivity(p, "replace-one").power
+    pairs = [np.abs(x - y) ** p for x, y in combinations(rows.T, 2)]
+    true = float(np.max(np.sum(pairs, axis=1)))
+    assert true * (1 - 1e-12) <= stated * strategy.shares[0] ** -p <= true * 1.0001
+    drops = strategy.sensitivity(p, "replace-one", may_drop_records=True).power
+    longest = float((np.abs(rows) ** p).sum(axis=0).max())
+    assert drops * strategy.shares[0] ** -p >= max(true, longest) * (1 - 1e-12)
+    # A twin that takes a record for added states too little for some neighbour, or too much.
+    added = strategy.sensitivity(p, "add-remove").power * strategy.shares[0] ** -p
+    assert abs(added / true - 1) > 0.001
