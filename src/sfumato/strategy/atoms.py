@@ -419,6 +419,8 @@ def _least_squares(entries: Integers, matrix: Array) -> Array:
 
 # Mixtures in the span of the queries
 
+SMALL = 4.0  # multiplications of large products in the time of one of a small product
+
 
 def in_span(
     workload: Workload,
@@ -435,9 +437,12 @@ def in_span(
     queries = distinct_queries(columns, workload.terms, objective)
     used = np.flatnonzero(np.abs(queries.matrix).max(axis=0) > 0)
     matrix = queries.matrix[:, used]
-    rank = min(matrix.shape)
-    if rank * matrix.size > LIMITS.span_entries:
-        raise TooLarge(f"{len(matrix):,} queries on {matrix.shape[1]:,} kinds of cells")
+    if min(matrix.shape) > LIMITS.span_rank or matrix.size > LIMITS.span_entries:
+        raise TooLarge(
+            f"{len(matrix):,} queries on {matrix.shape[1]:,} kinds of cells are too many to be "
+            f"mixed; one side must be at most {LIMITS.span_rank:,}, and at most "
+            f"{LIMITS.span_entries:,} coefficients in all"
+        )
     basis, coordinates = query_basis(matrix, spanning_cells(matrix))
     some = matrix[basis].astype(np.float64)
 
@@ -459,7 +464,7 @@ def in_span(
 def _lower_bound(matrix: Numbers, queries: DistinctQueries, objective: Objective) -> float | None:
     """The optimum for Gaussian noise, roughly: no strategy errs less in L1 either."""
     try:
-        with portion(LIMITS.atom_multiplications):
+        with portion(LIMITS.atom_bound_multiplications):
             return best_root(matrix, queries.weights, objective, LIMITS.atom_bound).lower or None
     except PlanError:
         return None
@@ -484,7 +489,9 @@ def _mixing(
         starts.append(rows[np.linalg.norm(rows, axis=1) > 0])
     tilt = LIMITS.span_tilt
     starts = [s + tilt * np.abs(s).max() * (scattered(*s.shape) - 0.5) for s in starts]
-    ends = [_descended(columns, s, powers[:1], first) for s in starts]
+    longest = np.argsort(-np.abs(columns).sum(axis=0), kind="stable")[: LIMITS.span_columns]
+    some = columns[:, np.sort(longest)]
+    ends = [_descent(some, s, powers[:1], first) for s in starts]
     point = min(ends, key=lambda d: _span_error(columns, d))
     if _span_error(columns, point) > LIMITS.span_hopeless**2 * least:
         raise PlanError("mixtures of the queries err more than sums of atoms")
@@ -494,11 +501,47 @@ def _mixing(
 
 def _span_error(columns: Array, mixing: Array) -> float:
     """``tr (D'D)^-1 max_j |D g_j|_1^2``."""
-    inverse = np.linalg.pinv(mixing)
-    return float((inverse**2).sum() * np.abs(mixing @ columns).sum(axis=0).max() ** 2)
+    return _inverse_trace(mixing) * float(_column_sums(columns, mixing).max()) ** 2
+
+
+def _inverse_trace(mixing: Array) -> float:
+    """``tr (D'D)^-1``."""
+    return float((np.linalg.pinv(mixing) ** 2).sum())
+
+
+def _column_sums(columns: Array, mixing: Array) -> Array:
+    """``|D g_j|_1`` of all columns."""
+    spend(float(mixing.size * columns.shape[1]))
+    return np.asarray(np.abs(mixing @ columns).sum(axis=0), dtype=np.float64)
 
 
 def _descended(columns: Array, start: Array, powers: Sequence[int], steps: int) -> Array:
+    """The end of a search from a start; of very many columns those that come out longest matter.
+
+    They join round by round (Kelley 1960, "The cutting-plane method for solving convex programs",
+    though this is not convex); errors count all columns.
+    """
+    count = columns.shape[1]
+    if count <= LIMITS.span_columns:
+        return _descent(columns, start, powers, steps)
+    inside = np.zeros(count, dtype=np.bool_)
+    best, least, point = start, inf, start
+    room = LIMITS.span_columns // LIMITS.span_rounds
+    for turn in range(LIMITS.span_rounds + 1):
+        sums = _column_sums(columns, point)
+        error = _inverse_trace(point) * float(sums.max()) ** 2
+        if error < least:
+            best, least = point, error
+        if must_stop() or turn == LIMITS.span_rounds:
+            break
+        outside = np.flatnonzero(~inside)
+        inside[outside[np.argsort(-sums[outside], kind="stable")[:room]]] = True
+        power = powers[turn * len(powers) // LIMITS.span_rounds]
+        point = _descent(columns[:, inside], point, (power,), LIMITS.span_first_steps)
+    return best
+
+
+def _descent(columns: Array, start: Array, powers: Sequence[int], steps: int) -> Array:
     """The end of a search from a start, the maximum taken as a p-norm for each p in turn."""
     from scipy.optimize import minimize
 
@@ -527,7 +570,7 @@ def _descended(columns: Array, start: Array, powers: Sequence[int], steps: int) 
 
 def span_error(columns: Array, mixing: Array, power: int) -> tuple[float, Array]:
     """``log tr (D'D)^-1 + 2 log ||(|D g_j|_1)_j||_p`` and its gradient with respect to D."""
-    spend(3.0 * mixing.size * columns.shape[1] + 4.0 * mixing.size * mixing.shape[1])
+    spend(SMALL * mixing.size * (3.0 * columns.shape[1] + 4.0 * mixing.shape[1]))
     measured = mixing @ columns
     sums = np.maximum(np.abs(measured).sum(axis=0), 1e-300)
     longest = float(sums.max())

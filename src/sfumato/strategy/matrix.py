@@ -90,6 +90,14 @@ class Mixed(Strategy):
         weights = np.asarray(self.reconstruction.T @ summed, dtype=np.float64)
         return {0: weights} if weights.any() else {}
 
+    def readings(self, term: int) -> dict[int, Array]:
+        """R of a term: its rows, 0 for queries that are zero."""
+        rows = self.workload.terms[term].rows
+        if rows * self.reconstruction.shape[1] > LIMITS.reading_entries:
+            return super().readings(term)
+        padded = np.append(self.reconstruction, np.zeros((1, self.reconstruction.shape[1])), axis=0)
+        return {0: padded[self.places[term]]}
+
     def effective_terms(self, term: int) -> Array:
         """``(sum r^2)^2 / sum r^4`` of the rows of R; infinite for Gaussian noise."""
         if self.noise == "gaussian":

@@ -159,8 +159,16 @@ class StrategyLimits:
     """Steps of the search after each of them."""
     atom_bound: float = 1e-2
     """Relative accuracy of the lower bound: it is looser than that for Laplace noise anyway."""
+    atom_bound_multiplications: float = 2e10
+    """Multiplications of the lower bound, which is valid wherever they end."""
     span_entries: int = 2**24
-    """Rank times queries times kinds of cells of a mixture that is searched."""
+    """Queries times kinds of cells of a mixture that is searched: 128 MiB."""
+    span_rank: int = 256
+    """Queries that are mixed: a step inverts a matrix of this size."""
+    span_columns: int = 2048
+    """Kinds of cells that a step looks at."""
+    span_rounds: int = 12
+    """Rounds in which they join, where there are more."""
     span_rows: float = 2.0
     """Queries per direction up to which all of them are a start."""
     span_tilt: float = 0.02
@@ -173,8 +181,8 @@ class StrategyLimits:
     """Steps of the chosen one for each norm."""
     span_hopeless: float = 1.7
     """Ratio to another strategy after the first steps; later ones gained at most 1.45."""
-    span_multiplications: float = 6e9
-    """Multiplications of this search: they are many small ones, about a second."""
+    span_multiplications: float = 5e10
+    """Multiplications of this search: they are many small ones, two seconds."""
     span_bits: tuple[int, ...] = (8, 11, 14, 18)
     """Bits of integers that are tried until rounding costs next to nothing."""
     span_grid_bits: int = 28

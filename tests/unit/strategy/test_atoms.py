@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
+from sfumato.strategy import atoms
 from sfumato.strategy.atoms import AtomSums, atoms_of, in_span, on_atoms, span_error
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.matrix import dense
@@ -53,16 +55,16 @@ def read(strategy: Strategy) -> np.ndarray:
 @EVERY
 def test_atoms_are_the_different_columns_that_are_not_zero(name: str) -> None:
     work = WORKLOADS[name]
-    atoms = atoms_of(DOMAIN, work.terms)
-    names = [DOMAIN.index(n) for n in atoms.names]
+    merged = atoms_of(DOMAIN, work.terms)
+    names = [DOMAIN.index(n) for n in merged.names]
     table = np.arange(DOMAIN.size).reshape(DOMAIN.shape)
     place = np.unravel_index(np.arange(DOMAIN.size), DOMAIN.shape)
-    of = atoms.atom_of.reshape([DOMAIN.shape[i] for i in names])[tuple(place[i] for i in names)]
+    of = merged.atom_of.reshape([DOMAIN.shape[i] for i in names])[tuple(place[i] for i in names)]
     matrix = dense_workload(work)[:, table.reshape(-1)]
-    padded = np.append(atoms.columns, np.zeros((len(matrix), 1)), axis=1)
+    padded = np.append(merged.columns, np.zeros((len(matrix), 1)), axis=1)
     np.testing.assert_array_equal(padded[:, of], matrix)
     columns = np.unique(matrix, axis=1)
-    assert atoms.columns.shape[1] == columns.any(axis=0).sum()
+    assert merged.columns.shape[1] == columns.any(axis=0).sum()
 
 
 @BOTH
@@ -142,6 +144,19 @@ def test_the_largest_error_is_less_where_it_is_the_objective() -> None:
     work = sf.explicit(DOMAIN, ["a", "b"], np.tril(np.ones((12, 12))))
     for build in BUILDERS.values():
         assert build(work, "max").weighted_error("max") <= build(work).weighted_error("max")
+
+
+@EVERY
+def test_columns_that_join_later_count_as_well(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are more kinds of cells than a step looks at."""
+    few = replace(atoms.LIMITS, span_columns=8, span_rounds=4)
+    monkeypatch.setattr(atoms, "LIMITS", few)
+    strategy = in_span(WORKLOADS[name])
+    m, r, f = measured(strategy), read(strategy), dense_workload(WORKLOADS[name])
+    np.testing.assert_allclose(r @ m, f, atol=1e-9 * np.abs(f).max())
+    longest = np.abs(m).sum(axis=0).max()
+    assert strategy.sensitivity(1, scales=[1.0]).power == pytest.approx(longest, rel=1e-8)
+    assert strategy.weighted_error() <= 1.1 * len(f) * np.abs(f).sum(axis=0).max() ** 2
 
 
 def test_the_gradient_of_the_span_error_is_its_slope() -> None:
