@@ -405,7 +405,16 @@ def _asked_of(queries: object, domain: Domain) -> Workload:
         if queries not in ("prefixes", "ranges"):
             raise WorkloadError(f'queries are a matrix, "prefixes" or "ranges", got {queries!r}')
         return (prefixes if queries == "prefixes" else ranges)(domain, "cell")
-    return product(domain, {"cell": np.atleast_2d(np.asarray(queries))}, "queries")
+    return product(domain, {"cell": _matrix(queries)}, "queries")
+
+
+def _matrix(queries: object) -> NDArray[np.generic]:
+    """A matrix of queries, dense or of scipy, as an array; one row is one query."""
+    from scipy.sparse import issparse
+
+    if issparse(queries):
+        queries = queries.toarray()  # type: ignore[attr-defined]
+    return np.atleast_2d(np.asarray(queries))
 
 
 def _cell_count(queries: object, data: object) -> int:
@@ -413,7 +422,7 @@ def _cell_count(queries: object, data: object) -> int:
     if isinstance(queries, str):
         size = np.size(np.asarray(data)) if data is not None else 0
     else:
-        matrix = np.atleast_2d(np.asarray(queries))
+        matrix = _matrix(queries)
         if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
             raise WorkloadError(
                 f"queries are a matrix of numbers, a row per query and a column per cell, or a "
@@ -599,6 +608,8 @@ def on_grid(values: NDArray[np.generic], bits: int) -> list[int]:
 
 def exact_numbers(values: object, what: str) -> NDArray[np.generic]:
     """One row of numbers, clamped at 2^50; the message holds none of them."""
+    if isinstance(values, Workload):
+        raise PlanError("a workload goes with a table: mechanism(workload, table)")
     array = np.atleast_1d(np.asarray(values))
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iubf":
         raise PlanError(f"{what} are numbers in one row, got shape {array.shape} of {array.dtype}")

@@ -26,6 +26,7 @@ from sfumato.measurement import Measured
 from sfumato.planning.calibrate import calibrate
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.planner import BIASED, Strategies
 from sfumato.planning.sparse_plans import noise_of
 from sfumato.privacy.budget import Budget, Number, check_neighbours
 from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
@@ -46,12 +47,12 @@ from sfumato.run.textbook import (
     scale_of,
 )
 from sfumato.strategy.base import Strategy
+from sfumato.strategy.biased import approximate as approximate_strategy
 from sfumato.strategy.blockwise import shared_noise, tree_block
 from sfumato.types import Neighbours, Noise
 from sfumato.vault.measure import Exact, measure
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import answer_many
-from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
@@ -112,9 +113,10 @@ def _linear(
     measured = Measured.from_bytes(answer, noise)
     values = [m.values for m in measured.measurements]
     what, law = "answers" if strategy.mechanism in LAWS else "measured", scale_of(noise[0])
-    if strategy.mechanism == "factorization":  # M is in units of its own: the noise of R z
-        relative = forecast.rmse / law.scale
-        what, law = "answers", NoiseScale(law.law, forecast.rmse, law.step * relative)
+    if strategy.mechanism in ("factorization", BIASED):  # M has units of its own: the noise of R z
+        totals, _ = strategy.group_variances(forecast.block_variances)
+        spread = sqrt(sum(totals) / instance.workload.queries)
+        what, law = "answers", NoiseScale(law.law, spread, law.step * spread / law.scale)
     return LinearOutcome(
         title,
         np.concatenate([np.asarray(a).reshape(-1) for a in strategy.answers(values)]),
@@ -169,7 +171,7 @@ def laplace_mechanism(
     docs/proofs/discrete-laplace.md, Theorem 2.
     Neighbours: ``neighbours``; of values, those for which ``sensitivity`` was worked out.
     Error: all k errors are within ``ln(k / beta) Delta_1 / epsilon`` with probability 1 - beta
-    (Dwork, Roth 2014, Theorem 3.8).
+    (Dwork, Roth 2014, Theorem 3.8); ``error_bound`` is the quantile of the law itself, no larger.
 
     Args:
         queries: A matrix F with a row per query, a workload, or exact numbers.
@@ -197,12 +199,12 @@ def laplace_mechanism(
     >>> noisy = sf.study.laplace_mechanism(np.eye(3), [5, 0, 7], epsilon=1)
     >>> noisy.noise["answers"], round(noisy.epsilon, 3)
     (Lap(1), 1.0)
-    >>> round(noisy.error_bound(beta=0.05), 2)  # ln(3 / 0.05)
-    4.09
+    >>> round(noisy.error_bound(beta=0.05), 2)  # Theorem 3.8: at most ln(3 / 0.05) = 4.09
+    4.08
     """
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
     budget = budget_of(epsilon, None)
-    theorem = "ln(k / beta) Delta_1 / epsilon (Theorem 3.8)"
+    theorem = "at most ln(k / beta) Delta_1 / epsilon (Theorem 3.8)"
     if data is None and records is None:
         return _of_values("laplace", queries, sensitivity, budget, neighbours, theorem, access)
     _no_sensitivity(sensitivity)
@@ -266,7 +268,7 @@ def gaussian_mechanism(
     """
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
     budget = budget_of(epsilon, delta, rho, mu)
-    theorem = "c Delta_2 sqrt(2 ln(2 k / beta)), Gaussian tails"
+    theorem = "at most c Delta_2 sqrt(2 ln(2 k / beta)), Gaussian tails"
     if data is None and records is None:
         return _of_values("gaussian", queries, sensitivity, budget, neighbours, theorem, access)
     _no_sensitivity(sensitivity)
@@ -330,7 +332,7 @@ def contingency_table(
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
     budget = budget_of(epsilon, delta, rho, mu)
     instance = Instance.of(queries, data, records, neighbours)
-    theorem = "sums of at most |X| draws and a union bound over k queries"
+    theorem = "sums of at most |X| noisy cells, all queries at once"
     kind = f"{_noise_for(budget)}-table"
     return _by_name(kind, "contingency table", theorem, instance, budget, access)
 
@@ -403,7 +405,7 @@ def binary_tree(
         raise PlanError("the tree is over one attribute: ask for its prefixes or ranges")
     noise = _noise_for(budget)
     strategy = shared_noise(f"{noise}-tree", noise, instance.workload, trees, range(len(trees)))
-    theorem = "O(log d) nodes an interval (Question 4), a union bound over the queries"
+    theorem = "sums of O(log d) nodes (Question 4), all queries at once"
     title = "binary tree" if branching == 2 else f"tree of {branching} branches"
     return _linear(title, theorem, instance, strategy, budget, access)
 
@@ -416,6 +418,8 @@ def factorization_mechanism(
     delta: Number | None = None,
     rho: Number | None = None,
     mu: Number | None = None,
+    approximate: bool = False,
+    n: int | None = None,
     records: object = None,
     neighbours: Neighbours = "add-remove",
     ledger: Ledger | str | Path | None = None,
@@ -425,9 +429,13 @@ def factorization_mechanism(
 ) -> LinearOutcome:
     """The factorization mechanism: ``R (M h + Z)`` with the best ``F = R M``.
 
+    With ``approximate`` F + E = R M: the bias E is traded against noise for a public number of
+    records, as in Theorem 2.6, so that the worst error over all data sets of so many is least.
+
     Privacy: as `gaussian_mechanism` on the queries M; R is post-processing. Neighbours: as there.
     Error: the root mean square is ``c gamma(F)`` in counts (Smith, Ullman, Theorem 2.3), up to the
-    certificate of the factorization.
+    certificate of the factorization; approximate, ``rmse`` is that of the worst data set, which is
+    at most ``alpha n + c gamma_alpha(F)`` for every alpha (Theorem 2.6).
 
     Args:
         queries: A matrix F with a row per query, or a workload.
@@ -436,6 +444,8 @@ def factorization_mechanism(
         delta: With ``epsilon``.
         rho: In place of both.
         mu: In place of both.
+        approximate: Whether answers may be biased; needs a public number of records.
+        n: That number, where neighbours or the table do not tell it.
         records: As in `laplace_mechanism`.
         neighbours: As in `laplace_mechanism`.
         ledger: As in `laplace_mechanism`.
@@ -459,8 +469,31 @@ def factorization_mechanism(
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
     budget = budget_of(epsilon, delta, rho, mu)
     instance = Instance.of(queries, data, records, neighbours)
-    theorem = "c gamma(F) on average (Theorem 2.3), Gaussian tails for all"
-    return _by_name("factorization", "factorization mechanism", theorem, instance, budget, access)
+    if approximate:
+        title, strategy = "approximate factorization", _approximate(instance, budget, n)
+        theorem = "bias and noise of the worst data set (Theorem 2.6), all queries at once"
+    else:
+        title, strategy = "factorization mechanism", _factorized(instance)
+        theorem = "c gamma(F) on average (Theorem 2.3); this for all queries at once"
+    return _linear(title, theorem, instance, strategy, budget, access)
+
+
+def _factorized(instance: Instance) -> Strategy:
+    """The certified optimum, for the diameter where records are replaced."""
+    built = Strategies(instance.workload)
+    return built.of("factorization", 1.0, instance.neighbours, instance.may_drop_records)
+
+
+def _approximate(instance: Instance, budget: Budget, n: int | None) -> Strategy:
+    total = instance.records if n is None else n
+    if total is None:
+        raise PlanError(
+            "a bias is weighed against noise for a public number of records: say n= ..., or "
+            'neighbours="replace-one" with a histogram'
+        )
+    if budget.gaussian_mu is None:
+        raise PlanError("approximate factorizations have Gaussian noise: give delta, rho or mu")
+    return approximate_strategy(instance.workload, budget.gaussian_mu, total)
 
 
 def projection_mechanism(
@@ -596,8 +629,6 @@ def _of_values(
     Rounding to the grid moves the difference of two numbers by at most one step each: in L1 by the
     number of values, in L2 by its root.
     """
-    if isinstance(values, Workload):
-        raise PlanError("a workload goes with a table: mechanism(workload, table)")
     numbers = exact_numbers(values, "exact numbers")
     moved = exact_sensitivity(sensitivity)
     k = numbers.size

@@ -571,6 +571,9 @@ def _variant(
     A budget with a delta is also one of pure epsilon: then discoveries add up, where in mu^2 they
     compose like a square root, but the noise of each is larger.
     """
+    wanted: object = c
+    if isinstance(wanted, np.integer):
+        c = int(wanted)
     if isinstance(c, bool) or not isinstance(c, int) or not 1 <= c <= LIMITS.textbook_discoveries:
         raise PlanError(
             f"c, the most discoveries, is a whole number from 1 to "

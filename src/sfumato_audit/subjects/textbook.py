@@ -193,7 +193,7 @@ def _called() -> tuple[Subject[Counts], ...]:
 
 def broken_textbook_subjects() -> tuple[Subject[Counts], ...]:
     """Sensitivities in the wrong unit, and scores that move further than was said."""
-    wide = (Pair("numbers that move by 64", (0.0, 0.0), (64.0, 0.0)),)
+    wide = (Pair("numbers that move by 64", (0.0, 64.0), (64.0, 0.0)),)
     return (
         _subject(
             "study: numbers in another unit than their sensitivity",

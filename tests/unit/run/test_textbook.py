@@ -156,3 +156,41 @@ def test_how_far_one_query_moves_is_that_of_all_pairs_of_cells():
     assert Instance.of(matrix, [1] * 6, neighbours="replace-one").moved == Fraction(widest)
     assert not Instance.of(matrix, [1] * 6).is_monotone
     assert Instance.of(np.abs(matrix), [1] * 6).is_monotone
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**30), st.integers(1, 4), st.integers(2, 5), st.booleans())
+def test_no_record_moves_a_score_further_than_is_accounted(seed, queries, cells, has_signs):
+    """What sparse vectors and choices are told of linear queries, over all neighbours."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.integers(-6 if has_signs else 0, 7, (queries, cells)) / 8
+    h = rng.integers(1, 5, cells)
+    assume(matrix.any())
+    for neighbours in ("add-remove", "replace-one"):
+        left = Instance.of(matrix, h, None, neighbours)
+        bits = max(left.bits, 8)
+        most = ceil(left.moved * 2**bits)
+        exact = np.array(left.answers(None, bits).reveal())
+        steps = []
+        for i in range(cells):
+            others = [None] if neighbours == "add-remove" else [j for j in range(cells) if j != i]
+            for j in others:
+                again = h.copy()
+                again[i] -= 1
+                if j is not None:
+                    again[j] += 1
+                right = Instance.of(matrix, again, None, neighbours)
+                steps.append(exact - np.array(right.answers(None, bits).reveal()))
+        moved = np.array(steps)
+        assert np.abs(moved).max() == most
+        assert not left.is_monotone or (moved >= 0).all()
+        assert left.is_monotone == (neighbours == "add-remove" and not (matrix < 0).any())
+
+
+def test_sparse_matrices_and_whole_numbers_of_numpy_are_taken():
+    from scipy.sparse import csr_matrix
+
+    assert study.laplace_mechanism(csr_matrix(F), H, epsilon=1).answers.shape == (4,)
+    assert study.sparse_vector([1, 900], T=500, epsilon=1, c=np.int64(1)).places == (1,)
+    with pytest.raises(PlanError, match="table"):
+        study.above_threshold(sf.prefixes(DOMAIN, "age"), T=1, epsilon=1)

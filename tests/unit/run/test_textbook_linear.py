@@ -123,6 +123,32 @@ def test_the_factorization_mechanism_has_the_error_of_the_norm():
     assert noisy.rmse == pytest.approx(float(gamma) / 0.5, rel=1e-3)
 
 
+def test_the_factorization_is_made_for_the_neighbours():
+    """Replaced records: never worse than the optimum for added ones at its diameter."""
+    noisy = study.factorization_mechanism(PREFIXES, H, mu=1, neighbours="replace-one")
+    domain = sf.Domain([sf.Integer("cell", 0, 7, outside="clamp", nulls="missing")])
+    planned = sf.plan(sf.prefixes(domain, "cell"), sf.Budget(mu=1), "replace-one")
+    assert noisy.rmse <= planned.rmse * 1.05
+    added = study.factorization_mechanism(PREFIXES, H, mu=1)
+    assert noisy.rmse < 2 * added.rmse
+
+
+def test_a_bias_pays_for_few_records_and_is_counted_in_the_error():
+    matrix, h = np.random.default_rng(4).choice([-1.0, 1.0], (30, 8)), np.array([3, 1, 2] + [0] * 5)
+    how = {"mu": 0.3, "neighbours": "replace-one", "random": study.SeededWords(6)}
+    exact = study.factorization_mechanism(matrix, h, **how)
+    biased = study.factorization_mechanism(matrix, h, approximate=True, **how)
+    assert biased.rmse < 0.8 * exact.rmse
+    runs = [study.factorization_mechanism(matrix, h, approximate=True, **how) for _ in range(20)]
+    errors = np.array([r.answers for r in runs]) - matrix @ h
+    assert sqrt((errors**2).mean()) <= 1.1 * biased.rmse
+    assert (np.abs(errors).max(axis=1) > biased.error_bound(0.05)).mean() <= 0.2
+    added = study.factorization_mechanism(matrix, h, approximate=True, n=6, mu=0.3)
+    assert added.cost.mu_squared <= 0.3**2
+    with pytest.raises(sf.PlanError, match="public number"):
+        study.factorization_mechanism(matrix, h, approximate=True, mu=0.3)
+
+
 def test_projection_is_never_farther_from_the_truth_and_within_its_bound():
     rng = np.random.default_rng(3)
     matrix = (rng.random((60, 8)) < 0.5).astype(float)
