@@ -27,7 +27,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import ceil, prod, sqrt
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -44,7 +44,7 @@ from sfumato.strategy.moves import (
     squared_diameter,
 )
 from sfumato.strategy.strategy_limits import LIMITS
-from sfumato.types import Array, Integers, Neighbours, Noise, Objective
+from sfumato.types import Array, Integers, Names, Neighbours, Noise, Objective
 from sfumato.workload.queries import QuerySet, check_entries, repeated
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound, greatest_column_power
 from sfumato.workload.terms import Term
@@ -649,26 +649,38 @@ def check_unbiased(strategy: Strategy) -> None:
         return
     domain = strategy.workload.domain
     names = domain.in_order(frozenset().union(*(t.attributes for t in terms)))
-    shape = [domain[n].size for n in names]
-    if prod(shape) > LIMITS.trial_cells:
+    if prod(domain[n].size for n in names) > LIMITS.trial_cells:
         return
-    table = (1 + np.arange(prod(shape), dtype=np.int64) * 7919 % 10007).reshape(shape)
-
-    def exact(term: Term) -> Integers:
-        rest = tuple(i for i, n in enumerate(names) if n not in term.attributes)
-        return np.asarray(table.sum(axis=rest, dtype=np.int64))
-
-    values = [b.term.answer(exact(b.term)) for b in strategy.blocks]
-    total = float(table.sum())
+    table, wanted, allowed = _trial(strategy.workload, names)
+    values = [b.term.answer(_table_of(b.term, table, names)) for b in strategy.blocks]
     for t, term in enumerate(strategy.workload.terms):
-        off = np.abs(strategy.answer(t, values) - term.answer(exact(term)))
-        low, high = term.coefficient_bounds()
-        greatest = np.maximum(np.abs(low), np.abs(high))
-        if bool((off > LIMITS.trial_bias * total * greatest).any()):
+        if bool((np.abs(strategy.answer(t, values) - wanted[t]) > allowed[t]).any()):
             raise PlanError(
                 f"answers of group {term.name!r} are lost in rounding beside much larger queries "
                 "or weights; scale the queries and weights alike, or ask for them by themselves"
             )
+
+
+@lru_cache(maxsize=1)
+def _trial(workload: Workload, names: Names) -> tuple[Integers, list[Array], list[Array]]:
+    """A table over these attributes, the answers of every term, and how far they may be off.
+
+    The candidates of a plan are tried one after the other on the same table.
+    """
+    shape = [workload.domain[n].size for n in names]
+    table = (1 + np.arange(prod(shape), dtype=np.int64) * 7919 % 10007).reshape(shape)
+    total = float(table.sum())
+    wanted, allowed = [], []
+    for term in workload.terms:
+        wanted.append(term.answer(_table_of(term, table, names)))
+        low, high = term.coefficient_bounds()
+        allowed.append(LIMITS.trial_bias * total * np.maximum(np.abs(low), np.abs(high)))
+    return table, wanted, allowed
+
+
+def _table_of(term: Term, table: Integers, names: Names) -> Integers:
+    rest = tuple(i for i, n in enumerate(names) if n not in term.attributes)
+    return np.asarray(table.sum(axis=rest, dtype=np.int64))
 
 
 def _can_be_tried(strategy: Strategy, terms: list[Term]) -> bool:

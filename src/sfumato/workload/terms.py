@@ -411,7 +411,7 @@ class Product(Term):
                 f"point, the most are {LIMITS.product_bits}; give matrices of whole numbers"
             )
 
-    @property
+    @cached_property
     def attributes(self) -> tuple[str, ...]:
         """The named attributes."""
         return tuple(name for name, _ in self.factors)
