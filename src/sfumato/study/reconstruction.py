@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import exp, sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.refine.draws import Draws
 from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array, Integers
+
+if TYPE_CHECKING:
+    import altair as alt
 
 __all__ = [
     "ReconstructionRow",
@@ -110,6 +114,40 @@ class ReconstructionTable:
             bound = "none" if row.epsilon is None else f"{row.bound:.0%}"
             lines.append(f"{row.queries:>8,}  {error:>28}  {row.recovered:>14.0%}  {bound}")
         return "\n".join([head, *lines])
+
+    def chart(self) -> alt.LayerChart:
+        """The table as a picture: the share of bits that were recovered, by queries and error.
+
+        Returns:
+            A chart for notebooks; ``.save(path)`` writes it.
+        """
+        import altair as alt
+        import pandas as pd
+
+        frame = pd.DataFrame(
+            {
+                "queries": [f"{row.queries:,}" for row in self.rows],
+                "answers": [
+                    f"within {row.error:.3f} n"
+                    if row.epsilon is None
+                    else f"private, epsilon {row.epsilon:g}"
+                    for row in self.rows
+                ],
+                "recovered": [row.recovered for row in self.rows],
+            }
+        )
+        base = alt.Chart(frame).encode(
+            alt.X("queries:N", sort=None, title=f"queries about {self.persons} persons"),
+            alt.Y("answers:N", sort=None, title=None),
+        )
+        scale = alt.Scale(domain=[0.5, 1], scheme="orangered")
+        squares = base.mark_rect().encode(
+            alt.Color("recovered:Q", scale=scale, title="bits recovered", legend=None)
+        )
+        on_dark = alt.condition("datum.recovered > 0.8", alt.value("white"), alt.value("black"))
+        numbers = base.mark_text().encode(alt.Text("recovered:Q", format=".0%"), color=on_dark)
+        title = "Bits that an attack recovers (half of them by guessing)"
+        return alt.layer(squares, numbers).properties(title=title, width=300, height=190)
 
 
 def reconstruction_table(

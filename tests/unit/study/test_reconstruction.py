@@ -49,6 +49,8 @@ def test_the_table_of_the_slides() -> None:
     assert max(by_queries[10]) < 0.7  # few queries: no attack
     assert max(by_queries[800][3:]) < 0.73  # private, however many
     assert "bits recovered" in str(table)
+    drawn = table.chart().to_dict()
+    assert len(next(iter(drawn["datasets"].values()))) == len(table.rows)
     assert reconstruction_table(30, (30,), runs=1) == reconstruction_table(30, (30,), runs=1)
 
 
