@@ -39,7 +39,7 @@ def test_the_names_of_problems_say_how_many_cells_there_are() -> None:
 
 
 def test_bodies_prove_what_they_say() -> None:
-    found = {f.onto: f for f in bodies.yes_no(25, 200, 60.0, ("local", "semidefinite", "exact"))}
+    found = {f.onto: f for f in bodies.yes_no(25, 60, 60.0, ("local", "semidefinite", "exact"))}
     for f in found.values():
         assert f.error < f.before
         assert 0 <= f.gap < 1

@@ -331,9 +331,15 @@ def test_the_architecture_page_has_the_layers_of_the_contract_and_all_rooms(imag
     assert {p.parent.name for p in (ROOT / "src").glob("*/__init__.py")} <= listed | {"sfumato"}
 
 
-def test_the_source_has_no_cycle_and_no_new_participle():
-    house = House(ROOT / "src")
+@pytest.fixture(scope="module")
+def house() -> House:
+    """The source as it is, read once."""
+    return House(ROOT / "src")
+
+
+def test_the_source_has_no_cycle_and_no_new_participle(house):
     assert house.module_cycles() == []
+    assert house.folders_in_cycles() == []
     # Parameters and fields that people write keep their names.
     public = {"run.linear known", "run.watch found", "session.session asked"}
     public |= {"workload.constraints kept"}
@@ -341,5 +347,6 @@ def test_the_source_has_no_cycle_and_no_new_participle():
     assert set(lines) <= public
 
 
-def test_no_file_name_stands_twice_in_a_package():
-    assert House(ROOT / "src").file_names_twice() == []
+def test_no_name_of_a_file_or_a_class_stands_twice_in_a_package(house):
+    assert house.file_names_twice() == []
+    assert house.class_names_twice() == []
