@@ -38,13 +38,13 @@ from sfumato.vault.measure import Exact, count
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.select import exponential_mechanism
 from sfumato.vault.sensitive import Sensitive
-from sfumato.workload.build import marginals, predicates
+from sfumato.workload.build import marginals, predicates, prefixes
 from sfumato.workload.predicates import attribute
 from sfumato_audit.bounds import Claim
 from sfumato_audit.events import Score
 from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs
 from sfumato_audit.published import LAST, LOW, PUBLISHED, place_and_value
-from sfumato_audit.subjects.chosen import mwem_subject, selection_subject
+from sfumato_audit.subjects.chosen import AROUND, mwem_subject, selection_subject
 from sfumato_audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
 from sfumato_audit.subjects.local import Code, one_bit_subject, unary_subject
 from sfumato_audit.subjects.measured import K_QUERIES, Measuring, k_norm_subject
@@ -367,7 +367,12 @@ def _wrong_selections() -> tuple[Subject[Table], ...]:
         wrong = replace(plan, forecast=replace(plan.forecast, rate=2 * rate))
         subject = selection_subject(f"selection by {name}: half the noise", wrong, is_broken=True)
         out.append(replace(subject, slowness=12))  # so many runs that no luck is needed
-    return tuple(out)
+    median = plan_selection(prefixes(Domain({"one": 3}), "one"), Budget(epsilon=1), nearest=0.5)
+    rate = median.forecast.rate
+    assert rate is not None  # noqa: S101
+    wrong = replace(median, forecast=replace(median.forecast, rate=4 * rate))
+    title = "selection of the median: distances counted as if they moved by a quarter"
+    return (*out, selection_subject(title, wrong, is_broken=True, pair=AROUND))
 
 
 def _wrong_units() -> tuple[Subject[People], ...]:

@@ -62,6 +62,8 @@ def test_sql_and_a_workload_of_the_same_groups_are_one_request(fresh):
         (asked(mechanism="magic"), 422, "permute-and-flip"),
         (asked(mechanism="gaussian-counts"), 422, "allows permute-and-flip"),
         (asked(unknown=1), 422, "unknown"),
+        (asked(nearest=2), 422, "less than or equal to 1"),
+        (asked(nearest="half"), 422, "from 0 to 1"),
         ({"sql": TOP, "top": 2, "budget": {"epsilon": 1}}, 422, "itself"),
         ({"sql": "SELECT age FROM t GROUP BY age", "budget": {"epsilon": 1}}, 422, "needs LIMIT"),
         ({"workload": [{"magic": 1}], "budget": {"epsilon": 1}}, 422, "give one of marginals"),
@@ -97,5 +99,7 @@ def test_the_client_selects_as_the_library_does(fresh):
     assert chosen.answers["rank"].tolist() == [1, 2]
     assert (chosen.answers["low"] <= chosen.answers["value"]).all()
     assert json.loads(json.dumps(chosen.document))["tolerance"] == plan.tolerance
+    median = client.plan_selection("people", [{"prefix": "age"}], epsilon=0.1, nearest=0.5)
+    assert median["mechanism"] == "permute-and-flip"
     with pytest.raises(sf.BudgetExhausted):
         client.select("people", AGES, epsilon=3)

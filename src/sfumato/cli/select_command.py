@@ -30,6 +30,8 @@ from sfumato.ledger.entries import check_name
 from sfumato.text import STORED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.table import Table as Shown
 
     from sfumato.cli.spec import Spec
@@ -73,6 +75,14 @@ def select(
     smallest: Annotated[
         bool, flag("--smallest", text="Choose the smallest instead of the largest.")
     ] = False,
+    nearest: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Choose what is nearest to this share of all records: of running totals, 0.5 is "
+            "the median.",
+        ),
+    ] = None,
     with_counts: Annotated[
         bool, flag("--counts", text="Also tell the counts of the chosen ones, with intervals.")
     ] = False,
@@ -115,7 +125,7 @@ def select(
     spec = read_spec(path, needs_workload=sql is None)
     if key is not None:
         check_name(key, "--key")
-    plan = _plan(spec, sql, top, smallest, with_counts, mechanism)
+    plan = _plan(spec, sql, _changes(top, smallest, nearest, with_counts, mechanism))
     if estimate:
         output.result(plan.as_json(), heading("Nothing was spent"), _forecast(plan))
         return
@@ -154,28 +164,36 @@ def select(
     )
 
 
-def _plan(
-    spec: Spec,
-    sql: str | None,
+def _changes(
     top: int | None,
     smallest: bool,
+    nearest: str | None,
     with_counts: bool,
     mechanism: str | None,
-) -> SelectionPlan:
-    """The plan of the spec, with what the options say in its place."""
-    if sql is not None and (top is not None or smallest or with_counts):
-        raise PlanError(
-            "--sql says by LIMIT how many, by the order which, and by COUNT(*) whether counts are "
-            "told; leave --top, --smallest and --counts out"
-        )
-    changes: dict[str, object] = {"mechanism": mechanism} if mechanism is not None else {}
+) -> dict[str, object]:
+    """What the options say in the place of [selection]."""
+    changes: dict[str, object] = {}
+    if mechanism is not None:
+        changes["mechanism"] = mechanism
     if top is not None:
         changes["top"] = top
     if smallest:
-        changes["which"] = "smallest"
+        changes |= {"which": "smallest", "nearest": None}
+    if nearest is not None:
+        changes |= {"nearest": nearest, "which": "smallest" if smallest else None}
     if with_counts:
         changes["counts"] = True
-    chosen = spec.selection.model_copy(update=changes)
+    return changes
+
+
+def _plan(spec: Spec, sql: str | None, changes: Mapping[str, object]) -> SelectionPlan:
+    """The plan of the spec, with what the options say in its place."""
+    if sql is not None and set(changes) - {"mechanism"}:
+        raise PlanError(
+            "--sql says by LIMIT how many, by the order which, and by COUNT(*) whether counts are "
+            "told; leave --top, --smallest, --nearest and --counts out"
+        )
+    chosen = spec.selection.model_copy(update=dict(changes))
     return replace(spec, selection=chosen).plan_selection(sql)
 
 
@@ -192,7 +210,7 @@ def _forecast(plan: SelectionPlan) -> Shown:
     )
     return facts(
         [
-            ("candidates", f"{plan.candidates:,}, of which the {plan.top:,} {plan.which}"),
+            ("candidates", f"{plan.candidates:,}, of which the {plan.top:,} {plan.aim}"),
             ("budget", plan.budget.describe()),
             ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
             ("cost", cost_in_words(plan.cost, plan.budget)),

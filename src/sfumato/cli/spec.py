@@ -177,7 +177,8 @@ class SelectionTable(FileTable):
     """``[selection]``: which of the queries are chosen (``sfumato select``)."""
 
     top: Annotated[int, Field(ge=1)] = 1
-    which: Literal["largest", "smallest"] = "largest"
+    which: Literal["largest", "smallest"] | None = None
+    nearest: Amount | None = None
     counts: bool = False
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     mechanism: SelectionMechanism | None = None
@@ -342,6 +343,7 @@ class Spec:
             self.neighbours,
             top=None if is_sql else chosen.top,
             which=None if is_sql else chosen.which,
+            nearest=None if is_sql else chosen.nearest,
             counts=None if is_sql else chosen.counts,
             domain=self.domain if is_sql else None,
             unit=self.unit,

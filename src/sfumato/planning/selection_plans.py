@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import floor, frexp, ldexp
@@ -54,6 +54,7 @@ __all__ = [
     "lost_by_choice",
     "lost_by_counts",
     "lost_by_flips",
+    "nearest_of",
     "spread_of",
 ]
 
@@ -75,7 +76,9 @@ class CandidateSet:
 
     ``spread`` is how far apart two scores can be moved, ``one`` how far a single one, ``whole`` how
     far all of them together; in steps of ``2^-bits``. ``grid_bits`` is how much finer the grid of
-    noise may be so that 64 bits hold all of it.
+    noise may be so that 64 bits hold all of it. ``scale`` is 0 where scores are the answers; where
+    they are distances of the answers from a share p/q of all records it is q, and ``spread`` is in
+    steps of ``2^-bits / q``.
     """
 
     number: int
@@ -85,6 +88,7 @@ class CandidateSet:
     whole: Moves
     is_nonnegative: bool
     grid_bits: int
+    scale: int = 0
 
     def some(self, top: int) -> Moves:
         """How far any ``top`` of the scores are moved together, or a bound on it."""
@@ -114,6 +118,44 @@ def candidates_of(
         is_nonnegative,
         min(FINEST_GRID_BITS, WORD_BITS - 1 - RECORD_BITS - frexp(greatest)[1]),
     )
+
+
+def nearest_of(
+    workload: Workload,
+    share: Fraction,
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None = None,
+) -> CandidateSet:
+    """The same where the best answers are those nearest a share p/q of all records.
+
+    The score is ``-|q answer - p records|``. A record with coefficient c moves what is inside by
+    ``q c - p``, a replaced one by q times the difference of two coefficients; scores move by as
+    much, each in either direction.
+
+    Neighbours: docs/proofs/selection.md, Theorem 7.
+
+    >>> import sfumato as sf
+    >>> ages = sf.prefixes(sf.Domain({"age": 100}), "age")
+    >>> near = nearest_of(ages, Fraction(1, 2), "add-remove")
+    >>> near.spread, near.scale  # one record, in halves
+    (2, 2)
+    """
+    linear = candidates_of(workload, neighbours, unit)
+    p, q = share.numerator, share.denominator
+    ends = [term.coefficient_bounds() for term in workload.terms]
+    low = min(0.0, *(float(np.min(a)) for a, _ in ends))
+    high = max(0.0, *(float(np.max(b)) for _, b in ends))
+    apart = max(abs(q * high - p), abs(q * low - p))
+    if neighbours == "replace-one":
+        apart = max(apart, q * (high - low))
+    reach = q * max(abs(low), abs(high), 1.0)
+    if 2 * reach * 2.0 ** (linear.bits + RECORD_BITS) >= 2.0**WORD_BITS:
+        raise TooLarge(
+            f"distances from {share} of the records do not fit 64 bits; use a share with a smaller "
+            "denominator, or coarser coefficients"
+        )
+    rows = 1 if unit is None else unit.rows
+    return replace(linear, spread=2 * round(ldexp(apart, linear.bits)) * rows, scale=q)
 
 
 def spread_of(workload: Workload, neighbours: Neighbours, unit: PrivacyUnit | None = None) -> int:
@@ -310,7 +352,7 @@ class SelectionForecast:
     @property
     def tolerance(self) -> float:
         """With the stated probability no score that was not chosen is higher by more than this."""
-        return ldexp(self.tolerance_steps, -self.candidates.bits)
+        return ldexp(self.tolerance_steps, -self.candidates.bits) / (self.candidates.scale or 1)
 
     @cached_property
     def half_width(self) -> float | None:
@@ -368,7 +410,7 @@ def forecast_selections(
             if key not in best or each.objective < best[key].objective:
                 best[key] = each
     if not best:
-        names = ", ".join(_allowed(budget))
+        names = ", ".join(_allowed(budget, candidates))
         raise PlanError(
             f"mechanism {mechanism!r} cannot select with {budget.describe()}; it allows {names}"
             if mechanism is not None
@@ -377,12 +419,14 @@ def forecast_selections(
     return tuple(sorted(best.values(), key=lambda f: (f.objective, _ORDER.index(f.mechanism))))
 
 
-def _allowed(budget: Budget) -> list[str]:
+def _allowed(budget: Budget, candidates: CandidateSet) -> list[str]:
     names = {"exponential"}
     for currency, _ in _amounts(budget):
         names |= (
             {"permute-and-flip", "laplace-counts"} if currency == "epsilon" else {"gaussian-counts"}
         )
+    if candidates.scale:
+        names -= {"laplace-counts", "gaussian-counts"}
     return [name for name in _ORDER if name in names]
 
 
@@ -418,7 +462,7 @@ class _Maker:
         chosen: tuple[SelectionMechanism, ...] = ("exponential",)
         if self.currency == "epsilon":
             counted, chosen = "laplace-counts", ("permute-and-flip", "exponential")
-        if mechanism in (None, counted):
+        if mechanism in (None, counted) and not self.candidates.scale:
             with suppress(PlanError):  # noise beyond what can be drawn
                 yield self._counted(counted)
         for name in chosen:

@@ -30,7 +30,7 @@ import numpy as np
 from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
-from sfumato.errors import PlanError, WorkloadError
+from sfumato.errors import BudgetError, PlanError, WorkloadError
 from sfumato.ledger.account import percent
 from sfumato.planning.selection_plans import (
     SelectionForecast,
@@ -38,12 +38,14 @@ from sfumato.planning.selection_plans import (
     candidates_of,
     check_candidates,
     forecast_selections,
+    nearest_of,
 )
-from sfumato.privacy.budget import Budget, check_neighbours
+from sfumato.privacy.budget import Budget, Number, check_neighbours, exact
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
 from sfumato.release.labels import columns_of, texts_of
 from sfumato.release.provenance import cost_in_words
+from sfumato.run.run_limits import LIMITS
 from sfumato.run.runnable import WorkloadRun
 from sfumato.run.spine import Access, run, stored_answer
 from sfumato.text import STORED, shown
@@ -107,6 +109,7 @@ class SelectionPlan:
         unit: Whose presence is protected; one row if None.
         top: How many are chosen.
         which: Whether the largest or the smallest answers are looked for.
+        nearest: Instead, the share of all records that answers are to be near; None as a rule.
         confidence: The probability with which everything that is said of the chosen ones holds.
         forecast: The mechanism, its noise, its cost and what it promises.
         mechanisms: The forecasts of all mechanisms, in all currencies of the budget, best first.
@@ -118,6 +121,7 @@ class SelectionPlan:
     unit: PrivacyUnit | None
     top: int
     which: Which
+    nearest: Fraction | None
     confidence: float
     forecast: SelectionForecast
     mechanisms: tuple[SelectionForecast, ...]
@@ -164,6 +168,12 @@ class SelectionPlan:
             share = f"for {percent(self.forecast.share)} of the budget"
             price = "at no further cost" if self.forecast.is_counted else share
             counts = f", and {whose} within {self.half_width:,.4g} ({price})"
+        if self.nearest is not None:
+            return (
+                f"with probability {self.confidence:g} no other candidate has a {what} that is "
+                f"nearer to {float(self.nearest):g} of all records than that of {which} by more "
+                f"than {self.tolerance:,.4g}{counts}"
+            )
         return (
             f"with probability {self.confidence:g} no other candidate has a {what} that is "
             f"{better} than that of {which} by more than {self.tolerance:,.4g}{counts}"
@@ -171,9 +181,16 @@ class SelectionPlan:
 
     def __repr__(self) -> str:
         return (
-            f"SelectionPlan of the {self.top:,} {self.which} of {self.candidates:,} candidates by "
+            f"SelectionPlan of the {self.top:,} {self.aim} of {self.candidates:,} candidates by "
             f"{self.mechanism!r} at {self.budget.describe()}: {self.guarantee}"
         )
+
+    @property
+    def aim(self) -> str:
+        """Which answers are looked for, in words."""
+        if self.nearest is None:
+            return self.which
+        return f"nearest to {float(self.nearest):g} of all records"
 
     def compared(self) -> pd.DataFrame:
         """What every mechanism would promise for the same budget, best first.
@@ -243,6 +260,7 @@ class SelectionPlan:
             "neighbours": self.neighbours,
             "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
             "budget": self.budget.as_json(),
+            **({} if self.nearest is None else {"nearest": str(self.nearest)}),
         }
 
     def digest(self) -> str:
@@ -321,6 +339,7 @@ class SelectionPlan:
             "budget": {n: float(Fraction(v)) for n, v in self.budget.as_json().items()},
             "cost": self.cost.as_json(),
             "neighbours": self.neighbours,
+            **({} if self.nearest is None else {"nearest": float(self.nearest)}),
         }
 
     def drawn(self, exact: ExactAnswers, random: WordSource | None = None) -> bytes:
@@ -348,7 +367,7 @@ class SelectionPlan:
             noise: Literal["gumbel", "exponential"] = "gumbel"
             if law.mechanism == "permute-and-flip":
                 noise = "exponential"
-            places = exact.top(law.rate, noise, self.top, is_largest, random)
+            places = exact.top(law.rate, noise, self.top, is_largest, random, self.nearest)
             if law.noise is not None:
                 numbers = exact.measure_some(places, law.noise, random).units.tolist()
         return json.dumps({"places": places, "numbers": numbers}).encode()
@@ -489,10 +508,13 @@ class SelectionRun(WorkloadRun["ExactAnswers", Selection]):
 
     def count(self, table: Table | None, progress: Progress | None) -> ExactAnswers:
         """The exact scores of all candidates."""
-        from sfumato.vault.select import read_scores
+        from sfumato.vault.select import read_answers, read_scores
 
         assert table is not None  # noqa: S101
         plan = self.plan
+        if plan.nearest is not None:
+            whose = (plan.neighbours, plan.unit)
+            return read_answers(table, plan.normal.workload, *whose, progress)[0]
         return read_scores(table, plan.normal.workload, plan.neighbours, plan.unit, progress)
 
     def draw(self, exact: ExactAnswers, progress: Progress | None) -> bytes:
@@ -519,6 +541,7 @@ def plan_selection(
     *,
     top: int | None = None,
     which: Which | None = None,
+    nearest: Number | None = None,
     counts: bool | None = None,
     domain: Domain | None = None,
     unit: PrivacyUnit | None = None,
@@ -540,6 +563,8 @@ def plan_selection(
         neighbours: Which two tables must be hard to tell apart.
         top: How many are chosen; 1 if None.
         which: ``"largest"`` (the default) or ``"smallest"`` answers.
+        nearest: Instead, answers nearest to this share of all records: of the running totals
+            ``sf.prefixes(domain, "age")``, 0.5 is nearest at the median.
         counts: Whether to tell the counts of the chosen ones too, for a part of the budget that
             the plan decides.
         domain: What a record may look like; for SQL only.
@@ -567,7 +592,7 @@ def plan_selection(
     if isinstance(candidates, str):
         if domain is None:
             raise PlanError("a selection in SQL needs the domain: give domain=...")
-        if top is not None or which is not None or counts is not None:
+        if any(option is not None for option in (top, which, nearest, counts)):
             raise PlanError(
                 "a selection in SQL says top, which and counts itself: by LIMIT, by the order, and "
                 "by whether COUNT(*) is selected; leave the arguments out"
@@ -581,22 +606,34 @@ def plan_selection(
             "candidates are a workload such as sf.marginals(domain, [['occupation']]), or one "
             f"SELECT, got {shown(candidates)}"
         )
+    share = None if nearest is None else _share(nearest, which)
     which = "largest" if which is None else which
     _check(budget, which, counts, mechanism, confidence)
     unit, neighbours = check_privacy_unit(unit), check_neighbours(neighbours)
     _check_scores(work)
     distinct = _plain(work).normal.workload
     number = check_candidates(distinct.queries, 1 if top is None else top)
+    whose = (neighbours, unit)
     forecasts = forecast_selections(
         budget,
-        candidates_of(distinct, neighbours, unit),
+        candidates_of(distinct, *whose) if share is None else nearest_of(distinct, share, *whose),
         number,
         with_counts=bool(counts),
         confidence=float(confidence),
         mechanism=mechanism,
     )
-    whose = (neighbours, unit, number, which, float(confidence))
-    plan = SelectionPlan(work, budget, *whose, forecasts[0], forecasts)
+    plan = SelectionPlan(
+        work,
+        budget,
+        neighbours,
+        unit,
+        number,
+        which,
+        share,
+        float(confidence),
+        forecasts[0],
+        forecasts,
+    )
     return plan if ledger is None else plan.fitting(ledger)
 
 
@@ -616,6 +653,22 @@ def _check(
     is_number = isinstance(confidence, int | float) and not isinstance(confidence, bool)
     if not is_number or not 0 < confidence < 1:
         raise PlanError(f"confidence must lie between 0 and 1, got {shown(confidence)}")
+
+
+def _share(nearest: Number, which: object) -> Fraction:
+    """The share of all records that answers are to be near, exactly."""
+    if which is not None:
+        raise PlanError("which and nearest exclude each other; leave one of them out")
+    try:
+        share = exact(nearest, "nearest")
+    except BudgetError:
+        share = Fraction(-1)
+    if not 0 <= share <= 1 or share.denominator > LIMITS.share_denominator:
+        raise PlanError(
+            f"nearest must be a share of all records from 0 to 1, such as 0.5, with a denominator "
+            f"of at most {LIMITS.share_denominator:,}, got {shown(nearest)}"
+        )
+    return share
 
 
 def _check_scores(workload: Workload) -> None:

@@ -57,6 +57,10 @@ class RunLimits:
     boosting_samples: int = 40
     """Queries that boosting draws in a round; stored in its request."""
 
+    # choose
+    share_denominator: int = 10_000
+    """Of a share of all records that answers are to be near: scores are multiplied by it."""
+
     # rounds, for tables
     first_share: Fraction = Fraction(1, 10)
     """Of the budget, for a first look at every attribute."""

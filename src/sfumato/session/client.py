@@ -226,6 +226,7 @@ class Client:
         mu: float | str | None = None,
         top: int | None = None,
         which: str | None = None,
+        nearest: float | str | None = None,
         counts: bool | None = None,
         mechanism: str | None = None,
         confidence: float = 0.95,
@@ -242,6 +243,7 @@ class Client:
             mu: The budget in mu-GDP.
             top: How many are chosen; 1 if None.
             which: ``"largest"`` or ``"smallest"``.
+            nearest: In its place, nearest to this share of all records.
             counts: Whether the counts of the chosen ones are told.
             mechanism: The name of one mechanism; None for the best.
             confidence: The probability with which what is said of the chosen ones holds.
@@ -253,7 +255,8 @@ class Client:
             ServerError: The server refuses or cannot be reached.
         """
         budget = _budget(epsilon, delta, rho, mu)
-        request = _selection(candidates, budget, top, which, counts, mechanism, confidence)
+        options = {"top": top, "which": which, "nearest": nearest, "counts": counts}
+        request = _selection(candidates, budget, {**options, "mechanism": mechanism}, confidence)
         return self._document("POST", _path(dataset, "select", "plan"), request)
 
     def select(
@@ -267,6 +270,7 @@ class Client:
         mu: float | str | None = None,
         top: int | None = None,
         which: str | None = None,
+        nearest: float | str | None = None,
         counts: bool | None = None,
         mechanism: str | None = None,
         confidence: float = 0.95,
@@ -283,6 +287,7 @@ class Client:
             mu: As in `plan_selection`.
             top: As in `plan_selection`.
             which: As in `plan_selection`.
+            nearest: As in `plan_selection`.
             counts: As in `plan_selection`.
             mechanism: As in `plan_selection`.
             confidence: As in `plan_selection`.
@@ -297,7 +302,8 @@ class Client:
             ServerError: The server refuses or cannot be reached.
         """
         budget = _budget(epsilon, delta, rho, mu)
-        request = _selection(candidates, budget, top, which, counts, mechanism, confidence)
+        options = {"top": top, "which": which, "nearest": nearest, "counts": counts}
+        request = _selection(candidates, budget, {**options, "mechanism": mechanism}, confidence)
         return self._answered(_path(dataset, "select"), request, key)
 
     def ask(self, dataset: str, sql: str, *, key: str | None = None) -> ServerAnswer:
@@ -456,10 +462,7 @@ def _budget(*parts: float | str | None) -> dict[str, float | str]:
 def _selection(
     candidates: Sequence[Mapping[str, object]] | str,
     budget: Mapping[str, object],
-    top: int | None,
-    which: str | None,
-    counts: bool | None,
-    mechanism: str | None,
+    options: Mapping[str, object],
     confidence: float,
 ) -> dict[str, object]:
     what: dict[str, object] = (
@@ -467,7 +470,6 @@ def _selection(
         if isinstance(candidates, str)
         else {"workload": [dict(entry) for entry in candidates]}
     )
-    options = {"top": top, "which": which, "counts": counts, "mechanism": mechanism}
     chosen = {name: value for name, value in options.items() if value is not None}
     return {**what, "budget": budget, "confidence": confidence, **chosen}
 

@@ -399,14 +399,27 @@ class ExactAnswers(Redacted):
         self._answers, self._total, self.bits = answers, total, bits
 
     def top(
-        self, rate: Fraction, noise: ChoiceNoise, top: int, is_largest: bool, random: WordSource
+        self,
+        rate: Fraction,
+        noise: ChoiceNoise,
+        top: int,
+        is_largest: bool,
+        random: WordSource,
+        nearest: Fraction | None = None,
     ) -> tuple[int, ...]:
         """The places of ``top`` nearly largest answers, or of nearly smallest ones.
 
+        With ``nearest`` = p/q, those whose answer is nearest to this share of all records: by the
+        score ``-|q answer - p total|``.
+
         Privacy: that of `top_places`.
-        Neighbours: as the caller states how far two answers are moved apart.
+        Neighbours: as the caller states how far two scores are moved apart.
         """
         scores = self._answers if is_largest else -self._answers
+        if nearest is not None:
+            assert self._total is not None  # noqa: S101
+            share = nearest.numerator * (self._total << self.bits)
+            scores = -np.abs(nearest.denominator * self._answers - share)
         return top_places(Sensitive(scores), rate, random, noise, top)
 
     def top_measured(

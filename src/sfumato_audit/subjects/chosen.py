@@ -32,14 +32,13 @@ from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.privacy.selection import ChoiceNoise, choice_cost
 from sfumato.random import WordSource, integers_below
 from sfumato.refine.learn import Learner
-from sfumato.run.choose import SelectionPlan, plan_selection
+from sfumato.run.choose import SelectionPlan, SelectionRun, plan_selection
 from sfumato.run.rounds import Task, adaptive_rounds, boosting_rounds, mwem_rounds
 from sfumato.types import Array, Integers, Neighbours
 from sfumato.vault.select import (
     ExactAnswers,
     ExactTables,
     read_answers,
-    read_scores,
     read_tables,
     report_noisy_max,
 )
@@ -52,6 +51,7 @@ from sfumato_audit.examine import Pair, Sampler, Subject, Table
 from sfumato_audit.subjects.measured import opened
 
 __all__ = [
+    "AROUND",
     "Purse",
     "chosen_subjects",
     "mwem_subject",
@@ -149,19 +149,32 @@ def _selections() -> tuple[Subject[Table], ...]:
         for name, budget in budgets.items()
     }
     plans["selection of one, in rho"] = plan_selection(cells, Budget(rho=1), "replace-one")
-    return tuple(selection_subject(name, plan) for name, plan in plans.items())
+    median = plan_selection(prefixes(Domain({"one": 3}), "one"), pure, nearest=0.5)
+    return (
+        *(selection_subject(name, plan) for name, plan in plans.items()),
+        selection_subject("selection of the median", median, pair=AROUND),
+    )
 
 
-def selection_subject(name: str, plan: SelectionPlan, is_broken: bool = False) -> Subject[Table]:
+AROUND: Pair[Table] = Pair(
+    "running totals around a half, all of them one more",
+    ((0,), (1,), (1,), (2,)),
+    ((0,),) * 2 + ((1,), (1,), (2,)),
+)
+
+
+def selection_subject(
+    name: str, plan: SelectionPlan, is_broken: bool = False, pair: Pair[Table] | None = None
+) -> Subject[Table]:
     """A selection on a table of one attribute: which are chosen, and their counts if told."""
     domain = plan.workload.domain
     few: Table = ((0,),) * 3
     last: Table = ((domain.shape[0] - 1,),)
     more = (*few[1:], *last) if plan.neighbours == "replace-one" else (*few, *last)
-    pairs = (Pair("all in one cell, and a record that comes or moves to the last", few, more),)
+    far = Pair("all in one cell, and a record that comes or moves to the last", few, more)
 
     def sampler(table: Table) -> Sampler:
-        exact = read_scores(opened(domain, table), plan.normal.workload, plan.neighbours)
+        exact = SelectionRun(plan).count(opened(domain, table), None)
 
         def run(runs: int, source: WordSource) -> Array:
             drawn = [json.loads(plan.drawn(exact, source)) for _ in range(runs)]
@@ -178,7 +191,7 @@ def selection_subject(name: str, plan: SelectionPlan, is_broken: bool = False) -
     return Subject(
         name,
         Claim.of(plan.cost),
-        pairs,
+        (far if pair is None else pair,),
         sampler,
         frozenset(() if is_broken else covers),
         None,
@@ -190,10 +203,7 @@ def selection_subject(name: str, plan: SelectionPlan, is_broken: bool = False) -
 
 def _selection_likelihood(pair: Pair[Table], plan: SelectionPlan) -> Score:
     """The log-likelihood ratio of what is told; of choices exactly, of noisy maxima nearly."""
-    left, right = (
-        np.bincount([row[0] for row in t], minlength=plan.candidates)
-        for t in (pair.left, pair.right)
-    )
+    left, right = (_answers_of(t, plan) for t in (pair.left, pair.right))
     law, top = plan.forecast, plan.top
 
     def score(outputs: Array) -> Array:
@@ -215,6 +225,16 @@ def _selection_likelihood(pair: Pair[Table], plan: SelectionPlan) -> Score:
         return ratio
 
     return score
+
+
+def _answers_of(table: Table, plan: SelectionPlan) -> Integers:
+    """The exact scores of a table of one attribute."""
+    work = plan.normal.workload
+    counts = np.bincount([row[0] for row in table], minlength=work.domain.size)
+    exact = np.rint(work.evaluate(counts)).astype(np.int64)
+    if plan.nearest is None:
+        return exact
+    return -np.abs(plan.nearest.denominator * exact - plan.nearest.numerator * len(table))
 
 
 def _log_chance(chosen: tuple[int, ...], counts: Integers, plan: SelectionPlan) -> float:

@@ -390,6 +390,7 @@ class GuardedDataset:
             config.neighbours,
             top=request.top,
             which=request.which,
+            nearest=request.nearest,
             counts=request.counts,
             domain=None if candidates is None else config.domain,
             unit=config.unit,

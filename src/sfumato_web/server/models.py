@@ -113,6 +113,10 @@ class SelectionAsked(_Asked):
     budget: Annotated[BudgetAsked, Field(examples=[{"epsilon": 0.1}])]
     top: Annotated[int, Field(ge=1)] | None = None
     which: Literal["largest", "smallest"] | None = None
+    nearest: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | Annotated[str, Field(max_length=40)] | None,
+        Field(description="in place of which: nearest to this share of all records"),
+    ] = None
     counts: bool | None = None
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     mechanism: SelectionMechanism | None = None

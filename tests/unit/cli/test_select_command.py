@@ -68,6 +68,15 @@ def test_sql_says_what_is_selected(spec: Path, run: Run) -> None:
     assert (ran.code, "needs LIMIT" in ran.err) == (2, True)
 
 
+def test_what_is_nearest_a_share_of_all_records(spec: Path, run: Run) -> None:
+    found = run("select", spec, "--nearest", "1/2", "--estimate", "--json", agreed=False).document
+    assert found["nearest"] == 0.5
+    ran = run("select", spec, "--nearest", "0.5", "--smallest", "--estimate", agreed=False)
+    assert (ran.code, "exclude each other" in ran.err) == (2, True)
+    ran = run("select", spec, "--nearest", "half", "--estimate", agreed=False)
+    assert (ran.code, "from 0 to 1" in ran.err) == (2, True)
+
+
 def test_a_short_budget_and_wrong_options_are_refused(spec: Path, run: Run) -> None:
     for number in range(3):
         assert run("select", spec, "--key", f"a{number}", "-q").code == 0

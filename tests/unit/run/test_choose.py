@@ -57,6 +57,9 @@ def law_of(plan: SelectionPlan, counts: NDArray[np.int64]) -> dict[tuple[int, ..
     """P(these places), exactly, of a plan that chooses."""
     forecast = plan.forecast
     exact = plan.normal.workload.evaluate(counts) * 2.0**forecast.candidates.bits
+    if plan.nearest is not None:
+        p, q = plan.nearest.as_integer_ratio()
+        exact = -abs(q * exact - p * counts.sum() * 2.0**forecast.candidates.bits)
     scores = [round(s) if plan.which == "largest" else -round(s) for s in exact]
     law = flips if forecast.mechanism == "permute-and-flip" else softmax
     return peeled(law, scores, float(forecast.rate or 0), plan.top)
@@ -97,22 +100,33 @@ def losses(
     st.sampled_from(range(len(WORKS))),
     st.sampled_from(["add-remove", "replace-one"]),
     st.sampled_from(["permute-and-flip", "exponential"]),
-    st.sampled_from(["largest", "smallest"]),
+    st.sampled_from(["largest", "smallest", "1/2", "1/10", "1"]),
     st.integers(1, 2),
 )
 def test_no_outcome_tells_more_of_a_record_than_the_cost_says(
     cells: list[int], work: int, kind: Neighbours, mechanism: str, which: str, top: int
 ) -> None:
+    aim = {"which": which} if which.endswith("est") else {"nearest": which}
     plan = sf.plan_selection(
         WORKS[work],
         PURE,
         kind,
         top=top,
-        which=which,
-        mechanism=mechanism,  # type: ignore[arg-type]
+        mechanism=mechanism,
+        **aim,  # type: ignore[arg-type]
     )
     for loss, _ in losses(plan, np.array(cells).reshape(2, 3)):
         assert float(np.abs(loss).max()) <= float(plan.cost.pure_epsilon) + 1e-9
+
+
+def test_the_median_would_tell_more_at_twice_the_rate() -> None:
+    """The twin of the case above: running totals around a half, one of which goes up."""
+    plan = sf.plan_selection(WORKS[2], PURE, nearest=0.5, mechanism="exponential")
+    assert plan.forecast.rate is not None
+    wrong = replace(plan, forecast=replace(plan.forecast, rate=2 * plan.forecast.rate))
+    counts = np.array([[1, 1, 0], [0, 1, 1]])
+    assert max(float(np.ptp(loss)) for loss, _ in losses(plan, counts)) <= 1 + 1e-9
+    assert max(float(np.ptp(loss)) for loss, _ in losses(wrong, counts)) > 1.1
 
 
 def test_half_the_spread_would_tell_more_than_the_cost_says() -> None:
@@ -225,6 +239,24 @@ def test_the_promise_is_kept_as_often_as_it_says(top: int) -> None:
         for _ in range(400)
     ]
     assert sum(n > 0 for n in lost) > 70  # so close together they are often confused
+
+
+def test_the_median_is_where_the_running_total_is_nearest_a_half() -> None:
+    domain = sf.Domain([sf.Integer("age", 0, 99)])
+    table = pd.DataFrame({"age": np.repeat([10, 20, 40, 70], [3000, 1900, 200, 4900])})
+    ages = sf.prefixes(domain, "age")
+    plan = sf.plan_selection(ages, PURE, nearest=0.5, counts=True, confidence=1 - 1e-9)
+    chosen = plan.release(table)
+    assert 40 <= chosen.best.labels["age"] < 70  # type: ignore[operator]
+    assert chosen.best.low <= 5100 <= chosen.best.high
+    assert "nearer to 0.5 of all records" in plan.guarantee
+    assert "nearest to 0.5 of all records" in repr(plan)
+    assert {f.mechanism for f in plan.mechanisms} == {"permute-and-flip", "exponential"}
+    tenth = sf.plan_selection(ages, PURE, nearest="1/10")
+    assert tenth.digest() == sf.plan_selection(ages, PURE, nearest=0.1).digest()
+    assert 0 <= tenth.release(table).best.labels["age"] < 20  # type: ignore[operator]
+    assert chosen.plan.as_json()["nearest"] == 0.5
+    assert "nearest" not in sf.plan_selection(ages, PURE).request()
 
 
 def test_models_are_chosen_by_what_they_get_right() -> None:
@@ -385,6 +417,12 @@ def test_wrong_arguments_are_refused_with_what_is_allowed() -> None:
         ((JOBS, PURE), {"top": 4}, sf.PlanError, "whole number from 1 to 3"),
         ((JOBS, PURE), {"which": "best"}, sf.PlanError, "largest"),
         ((JOBS, PURE), {"counts": 1}, sf.PlanError, "True or False"),
+        ((JOBS, PURE), {"nearest": 1.5}, sf.PlanError, "from 0 to 1"),
+        ((JOBS, PURE), {"nearest": "half"}, sf.PlanError, "from 0 to 1"),
+        ((JOBS, PURE), {"nearest": 0.123456}, sf.PlanError, "denominator"),
+        ((JOBS, PURE), {"nearest": 0.5, "which": "smallest"}, sf.PlanError, "exclude each other"),
+        ((JOBS, PURE), {"nearest": 0.5, "mechanism": "laplace-counts"}, sf.PlanError,
+         "it allows permute-and-flip, exponential$"),
         ((JOBS, PURE), {"mechanism": "laplace"}, sf.PlanError, "permute-and-flip"),
         ((JOBS, PURE), {"mechanism": "gaussian-counts"}, sf.PlanError, "allows permute"),
         ((JOBS, PURE), {"confidence": 1}, sf.PlanError, "between 0 and 1"),
