@@ -51,10 +51,14 @@ from sfumato_audit.subjects.measured import K_QUERIES, Measuring, k_norm_subject
 from sfumato_audit.subjects.online import LANES, filter_subject
 from sfumato_audit.subjects.sources import (
     DOMAIN,
+    OPEN,
+    PROMISED,
     Filtered,
+    Strange,
     filtered,
     source_forecast,
     source_subject,
+    strange_subject,
 )
 from sfumato_audit.subjects.sparse import session_plan, session_subject
 from sfumato_audit.subjects.textbook import Counts, broken_textbook_subjects
@@ -89,6 +93,7 @@ def broken_subjects() -> tuple[
     | Subject[People]
     | Subject[CsvFile]
     | Subject[Filtered]
+    | Subject[Strange]
     | Subject[Numbers]
     | Subject[Counts],
     ...,
@@ -101,6 +106,7 @@ def broken_subjects() -> tuple[
         *_wrong_units(),
         *_wrong_files(),
         *_wrong_sources(),
+        strange_subject("gaussian", PROMISED, OPEN, is_broken=True),
         *_wrong_values(),
         *_wrong_rounds(),
         *_wrong_selections(),

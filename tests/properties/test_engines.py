@@ -103,8 +103,9 @@ def batches(draw: st.DrawFn) -> tuple[Domain, pa.Table]:
         name = f"x{i}"
         make = kinds[i % len(kinds)]
         made = draw((make(name) if make is whole else make(st.just(name))).filter(fits_words))
-        outside = draw(st.sampled_from(["other", "clamp"] if made.is_ordered else ["other"]))
-        attribute = replace(made, outside=outside, nulls="missing")
+        outside = draw(st.sampled_from(["other", "clamp" if made.is_ordered else "first"]))
+        nulls = draw(st.sampled_from(["missing", "first"]))
+        attribute = replace(made, outside=outside, nulls=nulls)
         if attribute.size > 10**4 or not storable(attribute):
             continue
         value, kind = values(attribute)

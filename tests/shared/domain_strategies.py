@@ -37,9 +37,9 @@ names = texts.filter(bool)
 
 _RULES = {
     "outside": st.sampled_from(["drop", "other", "clamp"]),
-    "nulls": st.sampled_from(["drop", "missing"]),
+    "nulls": st.sampled_from(["drop", "missing", "first"]),
 }
-_UNORDERED = {**_RULES, "outside": st.sampled_from(["drop", "other"])}
+_UNORDERED = {**_RULES, "outside": st.sampled_from(["drop", "other", "first"])}
 
 moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59)) | st.datetimes(
     datetime(2020, 1, 1), datetime(2022, 1, 1)

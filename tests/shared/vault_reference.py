@@ -30,13 +30,14 @@ SOURCES = ("csv", "csv.gz", "parquet", "glob", "duckdb", "pandas", "polars", "ar
 def cell_of(attribute: Attribute, value: object) -> int | None:
     """The cell of a value that came with a type, None when the record is dropped."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return attribute.missing_code
+        return 0 if attribute.nulls == "first" else attribute.missing_code
     place = _place(attribute, value)
+    outside = 0 if attribute.outside == "first" else attribute.other_code
     if place is None:
-        return attribute.other_code
+        return outside
     last = attribute.value_count - 1
     if not 0 <= place <= last:
-        return min(max(place, 0), last) if attribute.outside == "clamp" else attribute.other_code
+        return min(max(place, 0), last) if attribute.outside == "clamp" else outside
     return place
 
 

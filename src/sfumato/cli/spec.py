@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The spec file: everything a release needs, in one TOML file that people can review.
 
+    records       "all-inside": every record lies in the domain, so their number may be public
     [data]        source, query, csv, name, domain, neighbours, unit, rows_per_unit
     [domain.*]    the attributes (unless data.domain names a file that declares them)
     [[workload]]  what is asked
@@ -30,7 +31,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ConfigDict, Field
 
 from sfumato.cli.shipped_tables import is_shipped, shipped_domain, shipped_table
-from sfumato.domain.domain import domain_from
+from sfumato.domain.domain import Domain, domain_from
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetError, LedgerError, PlanError, SchemaError, TableError, TooLarge
 from sfumato.planning.selection_plans import SelectionMechanism
@@ -40,7 +41,6 @@ from sfumato.types import Neighbours
 from sfumato.vault.sources import CsvRule, CsvSource, SqlSource, engine_source, placed
 
 if TYPE_CHECKING:
-    from sfumato.domain.domain import Domain
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.choose import SelectionPlan
     from sfumato.run.linear import Plan, PlanLedger
@@ -187,6 +187,7 @@ class SelectionTable(FileTable):
 class SpecTables(FileTable):
     """All tables of a spec file, each by itself."""
 
+    records: Literal["all-inside"] | None = None
     data: DataTable = DataTable()
     domain: dict[str, object] | None = None
     workload: object = None  # read by workload_from, which says more
@@ -483,7 +484,8 @@ def domain_of(file: TomlFile, tables: SpecTables) -> Domain:
         raise file.error(
             "the domain is given twice, here and by data.domain; keep one of them", ("domain",)
         )
-    return named_domain(file, named, ("data", "domain"))
+    domain = named_domain(file, named, ("data", "domain"))
+    return domain if tables.records is None else Domain(domain, records=tables.records)
 
 
 def _budget_or_error(

@@ -10,8 +10,9 @@ error and never a new key (Korolova et al. 2009, "Releasing search queries and c
 shows what data-dependent keys give away).
 
 Cells are numbered 0, 1, ...: first the declared values in order, then the cell ``(other)`` if
-``outside = "other"``, then the cell ``(missing)`` if ``nulls = "missing"``. Nothing here lists
-the cells unless it is asked to: an attribute of 10^18 values is legal.
+``outside = "other"``, then the cell ``(missing)`` if ``nulls = "missing"``. With ``"clamp"`` and
+``"first"`` other values and nulls count as declared ones. Nothing here lists the cells unless it
+is asked to: an attribute of 10^18 values is legal.
 
 Every fault of an attribute is worded ``attribute 'NAME': KEY ...``, with KEY the key of the
 schema file that is to blame, so that ``schema`` can say on which line it stands.
@@ -26,11 +27,11 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from functools import cached_property
 from numbers import Integral, Real
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +62,8 @@ __all__ = [
 ]
 
 Value = str | int | float | bool | date | datetime
-Outside = Literal["drop", "other", "clamp"]
-Nulls = Literal["drop", "missing"]
+Outside = Literal["drop", "other", "clamp", "first"]
+Nulls = Literal["drop", "missing", "first"]
 Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
 
 OTHER: Final = "(other)"
@@ -133,14 +134,16 @@ class Attribute(ABC):
             raise SchemaError(
                 f"an attribute needs a name of at least one letter, got {shown(self.name)}"
             )
-        allowed = ("drop", "other", "clamp") if self.is_ordered else ("drop", "other")
+        allowed = ("drop", "other", "clamp" if self.is_ordered else "first")
         if self.outside not in allowed:
             raise self._fault(
                 f"outside = {shown(self.outside)} is not one of {', '.join(map(repr, allowed))}"
                 + ("" if self.is_ordered else f", the rules for a {self.kind}")
             )
-        if self.nulls not in ("drop", "missing"):
-            raise self._fault(f"nulls = {shown(self.nulls)} is not one of 'drop', 'missing'")
+        if self.nulls not in ("drop", "missing", "first"):
+            raise self._fault(
+                f"nulls = {shown(self.nulls)} is not one of 'drop', 'missing', 'first'"
+            )
         object.__setattr__(self, "levels", tuple(self.levels))
         for level in self.levels:
             if len(level.group_of) != self.value_count:
@@ -190,6 +193,39 @@ class Attribute(ABC):
     def missing_code(self) -> int | None:
         """The cell of nulls, if the schema asks for one."""
         return self.size - 1 if self.nulls == "missing" else None
+
+    @property
+    def outside_cell(self) -> int | None:
+        """The cell of values that are in no range; None where they are dropped."""
+        return 0 if self.outside == "first" else self.other_code
+
+    @property
+    def null_cell(self) -> int | None:
+        """The cell of nulls, and of texts that stand for no value; None where they are dropped."""
+        return 0 if self.nulls == "first" else self.missing_code
+
+    @property
+    def keeps_every_record(self) -> bool:
+        """Whether neither nulls nor other values ever drop a record."""
+        return self.outside != "drop" and self.nulls != "drop"
+
+    def all_inside(self) -> Self:
+        """The same attribute, with a declared value for every record that it would drop.
+
+        Returns:
+            The attribute with values outside in the nearest bin, or, of a category, counted as the
+            first value, and nulls counted as the first value.
+
+        >>> import sfumato as sf
+        >>> sf.Integer("age", 0, 99).all_inside().outside
+        'clamp'
+        """
+        placed: Outside = "clamp" if self.is_ordered else "first"
+        return replace(
+            self,
+            outside=placed if self.outside == "drop" else self.outside,
+            nulls="first" if self.nulls == "drop" else self.nulls,
+        )
 
     def label(self, code: int) -> Value:
         """The label of cell ``code``.
@@ -367,8 +403,10 @@ class Category(Attribute):
     Args:
         name: The name of the attribute, and of its column.
         values: The values, all texts or all whole numbers.
-        outside: What becomes of other values: ``"drop"`` the record, count it as ``"other"``.
-        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``.
+        outside: What becomes of other values: ``"drop"`` the record, count it as ``"other"``,
+            or as the ``"first"`` value.
+        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
+            as the ``"first"`` value.
         levels: Public groups of the values.
 
     Raises:
@@ -466,8 +504,10 @@ class Boolean(Attribute):
 
     Args:
         name: The name of the attribute, and of its column.
-        outside: What becomes of other values: ``"drop"`` the record, count it as ``"other"``.
-        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``.
+        outside: What becomes of other values: ``"drop"`` the record, count it as ``"other"``,
+            or as the ``"first"`` value.
+        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
+            as the ``"first"`` value.
         levels: Public groups of the two.
 
     Raises:
@@ -532,7 +572,8 @@ class Integer(Attribute):
         width: How many integers a bin has.
         outside: What becomes of other values: ``"drop"`` the record, ``"clamp"`` it into the range,
             count it as ``"other"``.
-        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``.
+        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
+            as the ``"first"`` value.
         levels: Public groups of the values.
 
     Raises:
@@ -633,7 +674,8 @@ class Numeric(Attribute):
         edges: Where bins begin and end, increasing.
         outside: What becomes of other values: ``"drop"`` the record, ``"clamp"`` it into the range,
             count it as ``"other"``.
-        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``.
+        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
+            as the ``"first"`` value.
         levels: Public groups of the bins.
 
     Raises:
@@ -774,7 +816,8 @@ class DateTime(Attribute):
         step: How long a cell lasts.
         outside: What becomes of other instants: ``"drop"`` the record, ``"clamp"`` it into the
             range, count it as ``"other"``.
-        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``.
+        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
+            as the ``"first"`` value.
         levels: Public groups of the steps.
 
     Raises:

@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import islice
 from math import prod
 from pathlib import Path
+from typing import Final
 
 from sfumato.digest import json_digest
 from sfumato.domain.attributes import (
@@ -27,7 +28,10 @@ from sfumato.errors import SchemaError, TooLarge, WorkloadError
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.toml import TomlFile, read_toml
 
-__all__ = ["Domain", "domain_from", "read_domain", "write_domain"]
+__all__ = ["ALL_INSIDE", "Domain", "domain_from", "read_domain", "write_domain"]
+
+ALL_INSIDE: Final = "all-inside"
+"""The word for the promise that every record lies in the domain."""
 
 
 class Domain:
@@ -38,19 +42,28 @@ class Domain:
 
     Args:
         attributes: The attributes in order, or a mapping from names to numbers of values.
+        records: ``"all-inside"`` if every record is known to lie in the domain, as in the notes'
+            data sets of U^n. The promise is kept by a rule, whatever the table holds: values
+            outside count as the nearest ones, those of a category and nulls as the first one, so
+            that no record is ever dropped and with ``replace-one`` neighbours their number is
+            public. Rules that attributes have for themselves stay. None: as the attributes say.
 
     Raises:
-        SchemaError: There is no attribute, or two have one name.
+        SchemaError: There is no attribute, two have one name, or records is another word.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
     >>> domain.shape, domain.size
     ((100, 2), 200)
+    >>> sf.Domain({"age": 100}, records="all-inside").keeps_every_record
+    True
     """
 
     __slots__ = ("_attributes", "_by_name", "_digest")
 
-    def __init__(self, attributes: Mapping[str, int] | Iterable[Attribute]) -> None:
+    def __init__(
+        self, attributes: Mapping[str, int] | Iterable[Attribute], records: str | None = None
+    ) -> None:
         if not isinstance(attributes, Iterable):
             raise SchemaError(
                 f"a domain is made of attributes, got {shown(attributes)}; give a list of "
@@ -74,6 +87,14 @@ class Domain:
                     f"a domain is made of attributes, got {shown(attribute)}; give a list of "
                     "Category, Integer, Numeric, DateTime, Boolean, or a dict of name to size"
                 )
+        if records not in (None, ALL_INSIDE):
+            raise SchemaError(
+                f"records = {shown(records)} is not {ALL_INSIDE!r}, the promise that every record "
+                "lies in the domain; leave it out where the rules of the attributes say what is "
+                f"dropped{did_you_mean(records, [ALL_INSIDE])}"
+            )
+        if records == ALL_INSIDE:
+            self._attributes = tuple(a.all_inside() for a in self._attributes)
         self._by_name = {a.name: i for i, a in enumerate(self._attributes)}
         if len(self._by_name) != len(self._attributes):
             names = [a.name for a in self._attributes]
@@ -103,7 +124,7 @@ class Domain:
     @property
     def keeps_every_record(self) -> bool:
         """Whether no rule for nulls or outside values ever drops a record."""
-        return all(a.outside != "drop" and a.nulls == "missing" for a in self.attributes)
+        return all(a.keeps_every_record for a in self.attributes)
 
     def index(self, name: str) -> int:
         """The position of the attribute of this name.
@@ -245,7 +266,7 @@ def read_domain(path: str | Path) -> Domain:
 
 
 def domain_from(file: TomlFile) -> Domain:
-    """The domain that the ``[domain.NAME]`` tables of a TOML document declare.
+    """The domain that ``[domain.NAME]`` tables and the key ``records`` of a TOML document declare.
 
     >>> from sfumato.toml import parse_toml
     >>> domain_from(parse_toml('[domain.sex]\\nkind = "category"\\nvalues = ["Female", "Male"]'))
@@ -253,7 +274,14 @@ def domain_from(file: TomlFile) -> Domain:
     """
     from sfumato.domain.schema import declared_attributes
 
-    return Domain(declared_attributes(file))
+    records = file.data.get("records")
+    if records not in (None, ALL_INSIDE):
+        raise file.error(
+            f"records is {ALL_INSIDE!r}, the promise that every record lies in the domain, or left "
+            f"out; got {shown(records)}",
+            ("records",),
+        )
+    return Domain(declared_attributes(file), records=None if records is None else ALL_INSIDE)
 
 
 def write_domain(domain: Domain) -> str:

@@ -40,6 +40,7 @@ from sfumato.domain.attributes import (
     Integer,
     Level,
     Numeric,
+    Outside,
     first_fall,
     first_repeat,
 )
@@ -403,35 +404,39 @@ Moment = Annotated[datetime, BeforeValidator(_moment)]
 class _AttributeTable(BaseModel):
     model_config = ConfigDict(**STRICT)
 
-    outside: Literal["drop", "other", "clamp"] = "drop"
-    nulls: Literal["drop", "missing"] = "drop"
+    outside: Outside = "drop"
+    nulls: Literal["drop", "missing", "first"] = "drop"
     levels: dict[str, dict[str, object]] = Field(default_factory=dict)
+
+
+class _OrderedTable(_AttributeTable):
+    outside: Literal["drop", "other", "clamp"] = "drop"
 
 
 class _CategoryTable(_AttributeTable):
     kind: Literal["category"]
-    outside: Literal["drop", "other"] = "drop"
+    outside: Literal["drop", "other", "first"] = "drop"
     values: Annotated[list[str | int], Field(fail_fast=True), BeforeValidator(_no_truth_values)]
 
 
 class _HierarchyTable(_AttributeTable):
     kind: Literal["hierarchy"]
-    outside: Literal["drop", "other"] = "drop"
+    outside: Literal["drop", "other", "first"] = "drop"
 
 
 class _BooleanTable(_AttributeTable):
     kind: Literal["boolean"]
-    outside: Literal["drop", "other"] = "drop"
+    outside: Literal["drop", "other", "first"] = "drop"
 
 
-class _IntegerTable(_AttributeTable):
+class _IntegerTable(_OrderedTable):
     kind: Literal["integer"]
     min: int
     max: int
     width: int = 1
 
 
-class _NumericTable(_AttributeTable):
+class _NumericTable(_OrderedTable):
     kind: Literal["numeric"]
     edges: Annotated[list[float], Field(fail_fast=True)] | None = None
     min: float | None = None
@@ -439,7 +444,7 @@ class _NumericTable(_AttributeTable):
     bins: Annotated[int, Field(ge=1, le=LIMITS.bins)] | None = None
 
 
-class _DateTimeTable(_AttributeTable):
+class _DateTimeTable(_OrderedTable):
     kind: Literal["datetime"]
     start: Moment
     end: Moment

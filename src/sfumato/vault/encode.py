@@ -12,11 +12,12 @@ record is dropped. Every value has a place (the rules ``outside`` and ``nulls`` 
 no expression can fail on a value: whatever is out of range becomes null before any arithmetic is
 done on it.
 
-    null             ``nulls``: dropped, or the cell (missing). NaN counts as null, and so does an
-                     empty text in an untyped column
+    null             ``nulls``: dropped, the cell (missing), or the first one. NaN counts as null,
+                     and so does an empty text in an untyped column
     declared value   its cell
-    anything else    ``outside``: dropped, the cell (other), or clamped to the nearest bin; a text
-                     that is no number or date at all has no nearest bin, and counts as null
+    anything else    ``outside``: dropped, the cell (other), the first cell of a category, or
+                     clamped to the nearest bin; a text that is no number or date at all has no
+                     nearest bin, and counts as null
 """
 
 from __future__ import annotations
@@ -311,7 +312,7 @@ _DAY: Final = 86_400_000_000  # microseconds
 
 def always_kept(attribute: Attribute) -> bool:
     """Whether no value of the attribute can drop a record."""
-    return attribute.outside != "drop" and attribute.nulls == "missing"
+    return attribute.keeps_every_record
 
 
 def cell_code(
@@ -342,7 +343,7 @@ def cell_code(
 
 def _ruled(attribute: Attribute, is_null: str, code: str) -> str:
     """The rules of the schema around a code that is null for all but declared values."""
-    missing, other = attribute.missing_code, attribute.other_code
+    missing, other = attribute.null_cell, attribute.outside_cell
     if other is not None:
         return f"CASE WHEN {is_null} THEN {_code(missing)} ELSE COALESCE({code}, {other}) END"
     return code if missing is None else f"CASE WHEN {is_null} THEN {missing} ELSE {code} END"
@@ -352,7 +353,7 @@ def _clamped(attribute: Attribute, is_null: str, code: str, is_below: str, is_ab
     """The rules of the schema, with values outside the range in its first and last bins if so."""
     if attribute.outside != "clamp":
         return _ruled(attribute, is_null, code)
-    missing = _code(attribute.missing_code)
+    missing = _code(attribute.null_cell)
     return (
         f"CASE WHEN {is_null} THEN {missing} WHEN {is_below} THEN 0 "
         f"WHEN {is_above} THEN {attribute.value_count - 1} ELSE COALESCE({code}, {missing}) END"
@@ -416,7 +417,7 @@ def _grid_value(attribute: Values, held: Held, engine: Engine) -> str:
         f"(CASE WHEN {is_declared} THEN CASE WHEN {past} < {tiny} THEN CAST(0 AS BIGINT) "
         f"ELSE LEAST({nearest}, {most}) END END)"
     )
-    missing = _code(MISSING_VALUE if of.nulls == "missing" else None)
+    missing = _code({"missing": MISSING_VALUE, "first": 0}.get(of.nulls))
     if of.outside == "clamp":
         return (
             f"CASE WHEN {held.is_null} THEN {missing} WHEN {value} < {first} THEN 0 "

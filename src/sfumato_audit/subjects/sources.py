@@ -4,6 +4,10 @@
 A table is a tuple of rows (cell, whether the filter keeps it). The source is an expression with
 that filter, and neighbours are neighbours of the table *behind* it: under ``replace-one`` its
 number of rows is public, that of the filtered ones is not.
+
+The other kind of dropping is by values that the domain does not declare. With ``records =
+"all-inside"`` they have a cell, and the number of records is public; a sensitivity for that promise
+without the rule that keeps it forgets the records that are dropped.
 """
 
 from __future__ import annotations
@@ -29,14 +33,18 @@ from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, VAULT, Measu
 
 __all__ = [
     "Filtered",
+    "Strange",
     "filtered",
     "source_forecast",
     "source_subject",
     "source_subjects",
+    "strange_subject",
 ]
 
 
 Filtered = tuple[tuple[int, bool], ...]
+Strange = tuple[int | None, ...]
+"""Values of one column, some of them null or outside the declared ones."""
 
 DOMAIN = Domain([Integer("cell", 0, 2, outside="clamp", nulls="missing")])
 WORKLOAD = marginals(DOMAIN, 0) | marginals(DOMAIN, 1)
@@ -93,9 +101,55 @@ def source_subject(
     )
 
 
-def source_subjects() -> tuple[Subject[Filtered], ...]:
-    """Records that leave the source, with both laws of noise."""
-    return tuple(_sound(noise, law) for noise, law in LAWS.items())
+def source_subjects() -> tuple[Subject[Filtered] | Subject[Strange], ...]:
+    """Records that leave the source, or the declared values, with both laws of noise."""
+    sound = tuple(_sound(noise, law) for noise, law in LAWS.items())
+    return (*sound, *(strange_subject(noise, PROMISED, PROMISED) for noise in LAWS))
+
+
+# Records outside the declared values
+
+OPEN = Domain([Integer("cell", 0, 2)])
+PROMISED = Domain(OPEN, records="all-inside")
+STRANGE = (
+    Pair("the only record leaves the declared values", (0,), (7,)),
+    Pair("one of many is lost", (1,) * 1000, (*(1,) * 999, None)),
+    Pair("a null becomes the greatest value", (None, 1), (2, 1)),
+    Pair("one moves to another cell", (0, 1), (2, 1)),
+)
+
+
+def strange_subject(
+    noise: str, planned: Domain, counted: Domain, is_broken: bool = False
+) -> Subject[Strange]:
+    """A plan for one domain that is measured on another, on values that neither declares."""
+    work = marginals(planned, 0) | marginals(planned, 1)
+    plan = choose(work, BUDGETS[noise], "replace-one", mechanism=noise)
+    run = Measuring(planned, plan.strategy.blocks, plan.noise, plan.neighbours)
+
+    def sampler(values: Strange) -> Sampler:
+        table = open_table(pd.DataFrame({"cell": pd.array(values, dtype="Int64")}))
+        exact = count(table, counted, plan.strategy.blocks, "replace-one")
+        return lambda runs, source: run.measured(exact, runs, source)
+
+    name = "promise without its rule" if is_broken else "records all inside"
+    covers = frozenset() if is_broken else COUNTING_AND_MEASURING | {f"{VAULT}.noise.{LAWS[noise]}"}
+    return Subject(
+        f"{name}, {noise} (replace-one)",
+        Claim.of(plan.cost),
+        STRANGE,
+        sampler,
+        covers,
+        None if is_broken else _random_values,
+        is_broken=is_broken,
+    )
+
+
+def _random_values(source: WordSource) -> Pair[Strange]:
+    """Some values at random, and one of them replaced by any other."""
+    drawn = [None if v > 6 else v - 2 for v in integers_below(8, 6, source).tolist()]
+    text = f"at random: {drawn[4]} becomes {drawn[5]}"
+    return Pair(text, tuple(drawn[:5]), (*drawn[:4], drawn[5]))
 
 
 def _sound(noise: str, law: str) -> Subject[Filtered]:

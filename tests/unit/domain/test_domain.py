@@ -12,8 +12,9 @@ from datetime import datetime
 import pytest
 
 from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Level, Numeric
-from sfumato.domain.domain import Domain
+from sfumato.domain.domain import Domain, domain_from
 from sfumato.errors import SchemaError, WorkloadError
+from sfumato.toml import parse_toml
 
 
 def test_the_quick_form_numbers_the_cells_of_each_attribute():
@@ -147,3 +148,23 @@ def test_declaring_a_domain_does_not_load_pydantic():
         "sys.exit('pydantic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_record_inside_is_said_in_one_word_and_written_as_rules():
+    plain = Domain({"age": 10})
+    promised = Domain({"age": 10}, records="all-inside")
+    assert promised.keeps_every_record
+    assert not plain.keeps_every_record
+    assert promised.shape == plain.shape
+    assert promised.digest() != plain.digest()
+    text = 'records = "all-inside"\n\n' + plain.to_toml()
+    assert domain_from(parse_toml(text)) == promised
+    assert domain_from(parse_toml(promised.to_toml())) == promised
+    assert Domain(promised) == promised
+
+
+def test_another_word_for_the_records_is_refused():
+    with pytest.raises(SchemaError, match="is not 'all-inside'"):
+        Domain({"age": 10}, records="inside")
+    with pytest.raises(SchemaError, match="line 1"):
+        domain_from(parse_toml('records = "all"\n\n' + Domain({"age": 10}).to_toml()))
