@@ -29,6 +29,8 @@ from sfumato.strategy.blockwise import (
     weighted_tree,
 )
 from sfumato.strategy.conditions import conditions
+from sfumato.strategy.conjunctions import conjunctions_by_polynomial, is_conjunctive
+from sfumato.strategy.degrees import by_degrees, least_variance, symmetric_set
 from sfumato.strategy.factorization import factorization, factorwise
 from sfumato.strategy.laplace_optimum import laplace_optimum
 from sfumato.strategy.marginals import fourier, marginals_optimum
@@ -116,20 +118,39 @@ def _factorization(workload: Workload, noise: Noise, objective: Objective) -> St
     """The certified optimum of everything; where that is too large, of the products, others beside.
 
     Groups that are no products (conditions, given coefficients) enter the optimum through the
-    distinct columns of all groups together, as long as those are few enough.
+    distinct columns of all groups together, as long as those are few enough. All conjunctions of
+    some widths are measured degree by degree where that is optimal, or nothing else fits.
     """
+    degrees = _by_degrees(workload) if objective == "rmse" else None
+    if degrees is not None and _gap(degrees, objective) <= LIMITS.far_ratio:
+        return degrees
     products = [i for i, t in enumerate(workload.terms) if t.as_product() is not None]
     others = [i for i, t in enumerate(workload.terms) if t.as_product() is None]
     if not others:
         return _of_products(workload, objective)
     with suppress(TooLarge):
         return _joint(workload, objective)
+    if degrees is not None:
+        return degrees
     parts = _of_others(workload, others, noise, objective)
     if products:
         parts.insert(0, (_of_products(_part(workload, products), objective), products))
     if len(parts) == 1:
         return parts[0][0]
     return combined("factorization", workload, parts, objective)
+
+
+def _by_degrees(workload: Workload) -> Strategy | None:
+    """All conjunctions of some widths of more attributes than a matrix is quick for."""
+    asked = symmetric_set(workload)
+    if asked is None or len(asked.names) <= STRATEGY_LIMITS.symmetric_dense_attributes:
+        return None
+    if len(asked.names) <= STRATEGY_LIMITS.symmetric_attributes:
+        return by_degrees(workload, asked)
+    with suppress(PlanError):
+        characters = conjunctions_by_polynomial(workload, None)
+        return replace(characters, mechanism="factorization", bound=least_variance(asked))
+    return None
 
 
 def _joint(workload: Workload, objective: Objective) -> Strategy:
@@ -159,14 +180,24 @@ def _of_others(
 
 
 def _of_conditions(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
-    """With proved weights, or group by group if that errs less; the bound holds for both."""
+    """With proved weights, by characters or group by group, whichever errs least.
+
+    The bound of the first holds for all.
+    """
     plain = replace(_groups(workload, noise, objective), mechanism="factorization")
-    try:
+    options, bound = [plain], None
+    if is_conjunctive(workload):
+        with suppress(PlanError):
+            characters = conjunctions_by_polynomial(workload, None, objective=objective)
+            options.append(replace(characters, mechanism="factorization"))
+    with suppress(TooLarge):
         weighted = replace(conditions(workload, objective), mechanism="factorization")
-    except TooLarge:
-        return plain
-    is_better = weighted.weighted_error(objective) <= plain.weighted_error(objective)
-    return weighted if is_better else replace(plain, bound=weighted.bound, objective=objective)
+        options.insert(0, weighted)
+        bound = weighted.bound
+    best = min(options, key=lambda strategy: strategy.weighted_error(objective))
+    if bound is None or best is options[0]:
+        return best
+    return replace(best, bound=bound, objective=objective)
 
 
 def _part(workload: Workload, terms: list[int]) -> Workload:

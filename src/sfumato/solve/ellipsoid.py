@@ -28,6 +28,11 @@ The search is the exponential method of multipliers: L-BFGS on R with ``max_j t_
 ``(sum_j w_j t_j^2p)^(1/p)``, then w becomes the weights of that mean, and so on. Whatever the
 search does, the bounds are valid, so the gap is.
 
+Where a group permutes queries and cells and leaves F as it is, the best C commutes with it (the
+mean over the group is as good), so that C is ``C_i`` on every one of the ``m_i`` copies of part i.
+One column of every orbit and one copy of every part are then enough (``Part``): the trace is
+``sum_i m_i tr C_i``, and the mean over an orbit of ``p p'`` is ``p_i p_i' / m_i`` on each copy.
+
 References: Edmonds, Nikolov, Ullman 2020, "The power of factorization mechanisms in local and
 central differential privacy" (approximate factorization norms); Tseng, Bertsekas 1993, "On the
 convergence of the exponential multiplier method for convex programming"; More, Sorensen 1983,
@@ -36,8 +41,10 @@ convergence of the exponential multiplier method for convex programming"; More, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, inf, isfinite, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,8 +53,20 @@ from sfumato.types import Array, SearchProgress
 
 __all__ = [
     "Ellipsoid",
+    "Part",
     "nearest_ellipsoid",
 ]
+
+
+class Part(NamedTuple):
+    """Rows of the columns that C does not mix with others, and how often the part occurs.
+
+    A column has the length of all copies together: its rows of a part are those of one copy times
+    the root of the number of copies, where the orbit of the column spreads over them evenly.
+    """
+
+    rows: int
+    copies: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +95,18 @@ def nearest_ellipsoid(
     tolerance: float = 1e-3,
     most_steps: int = 2000,
     progress: SearchProgress | None = None,
+    parts: Sequence[Part] = (),
 ) -> Ellipsoid:
     """Minimise ``tr C`` for a given distance, or ``distance^2 + tau tr C`` over both.
 
     ``columns`` must have full row rank; ``is_centred`` lets a constant be added to every column.
+    ``parts`` say of which rows C is made, by symmetry; of all of them once, if none are given.
     The search ends when ``upper <= lower (1 + tolerance)^2`` or after ``most_steps`` steps.
     """
     from scipy.optimize import minimize
 
     search = _EllipsoidSearch(
-        columns, distance, tau, is_centred, (1 + tolerance) ** 2, most_steps, progress
+        columns, distance, tau, is_centred, (1 + tolerance) ** 2, most_steps, progress, parts
     )
     if tau is not None and not is_centred and search.needs_nothing(tau):
         return search.nothing()
@@ -121,10 +142,7 @@ class _Point:
     seen: Array  # the columns minus the centre, in the eigenbasis
     p: Array  # (C + l_j)^-1 f_j, in the eigenbasis
     stretch: Array  # t_j^2
-
-    @property
-    def trace(self) -> float:
-        return float(self.values.sum())
+    trace: float  # of C, every copy of a part counted
 
 
 class _EllipsoidSearch:
@@ -139,10 +157,13 @@ class _EllipsoidSearch:
         ratio: float,
         most_steps: int,
         progress: SearchProgress | None,
+        parts: Sequence[Part] = (),
     ) -> None:
         if (distance is None) == (tau is None):
             raise TypeError("give either the distance or tau")
         self.columns, self.tau = columns, tau
+        self.parts = list(parts) or [Part(len(columns), 1.0)]
+        self.copies = np.repeat([p.copies for p in self.parts], [p.rows for p in self.parts])
         self.is_centred, self.ratio = is_centred, ratio
         self.most_steps, self.progress = most_steps, progress
         self.first_centre = columns.mean(axis=1) if is_centred else np.zeros(len(columns))
@@ -156,35 +177,64 @@ class _EllipsoidSearch:
 
     def _first_distance(self, around: Array) -> float:
         """A bias as large as the noise of the singular value strategy, or less."""
-        singular = np.linalg.svd(around, compute_uv=False)
-        return min(sqrt(self.tau or 0.0) * float(singular.sum()), self.farthest / 2)
+        total = 0.0
+        for part, rows in self._rows():
+            singular = np.linalg.svd(around[rows], compute_uv=False)
+            total += sqrt(part.copies) * float(singular.sum())
+        return min(sqrt(self.tau or 0.0) * total, self.farthest / 2)
+
+    def _rows(self) -> Iterator[tuple[Part, slice]]:
+        """The parts, each with its rows of the columns."""
+        first = 0
+        for part in self.parts:
+            yield part, slice(first, first + part.rows)
+            first += part.rows
 
     def start(self) -> Array:
         """The optimum for equal weights at distance 0."""
         around = self.columns - self.first_centre[:, None]
-        values, vectors = np.linalg.eigh(around @ around.T)
-        root = (
-            vectors * np.maximum(values, values[-1] * LIMITS.ellipsoid_eigenvalue_minimum) ** 0.25
-        )
+        roots = []
+        for part, rows in self._rows():
+            values, vectors = np.linalg.eigh(around[rows] @ around[rows].T / part.copies)
+            least = values[-1] * LIMITS.ellipsoid_eigenvalue_minimum
+            scale = sqrt(part.copies)  # makes the trace a sum of squares
+            roots.append(vectors * np.maximum(values, least) ** 0.25 * scale)
+        length = sqrt(sum(float((r**2).sum()) for r in roots))
+        root = np.concatenate([(r / length).reshape(-1) for r in roots])
         centre = self.first_centre if self.is_centred else np.zeros(0)
         step = np.zeros(0 if self.tau is None else 1)
-        return np.concatenate([(root / np.sqrt((root**2).sum())).reshape(-1), centre, step])
+        return np.concatenate([root, centre, step])
 
     def _read(self, place: Array) -> _Point:
         n = len(self.columns)
-        root = place[: n * n].reshape(n, n)
-        centre = place[n * n : n * n + n] if self.is_centred else np.zeros(n)
+        root, values, vectors, end = self._roots(place)
+        centre = place[end : end + n] if self.is_centred else np.zeros(n)
         distance = self.distance
         if self.tau is not None:  # a step of the logit, at a pace that suits its curvature
             logit = log(distance / (self.farthest - distance)) + self.pace * float(place[-1])
             distance = self.farthest / (
                 1 + exp(-min(max(logit, -LIMITS.ellipsoid_logit), LIMITS.ellipsoid_logit))
             )
-        values, vectors = np.linalg.eigh(root @ root.T)
-        values = np.maximum(values, values[-1] * LIMITS.ellipsoid_eigenvalue_minimum)
+        values = np.maximum(values, values.max() * LIMITS.ellipsoid_eigenvalue_minimum)
         seen = vectors.T @ (self.columns - centre[:, None])
         p = _secular(values, seen, distance)
-        return _Point(root, centre, distance, values, vectors, seen, p, values @ p**2)
+        trace = float((self.copies * values).sum())
+        return _Point(root, centre, distance, values, vectors, seen, p, values @ p**2, trace)
+
+    def _roots(self, place: Array) -> tuple[Array, Array, Array, int]:
+        """R, eigenvalues and eigenvectors of C, and where they end in the place."""
+        n = len(self.columns)
+        if len(self.parts) == 1 and self.parts[0].copies == 1:
+            whole = place[: n * n].reshape(n, n)
+            return whole, *np.linalg.eigh(whole @ whole.T), n * n
+        root, values, vectors = np.zeros((n, n)), np.zeros(n), np.zeros((n, n))
+        end = 0
+        for part, rows in self._rows():
+            start, end = end, end + part.rows**2
+            own = place[start:end].reshape(part.rows, part.rows) / sqrt(part.copies)
+            root[rows, rows] = own
+            values[rows], vectors[rows, rows] = np.linalg.eigh(own @ own.T)
+        return root, values, vectors, end
 
     def smoothed(self, place: Array) -> tuple[float, Array]:
         """``log (a^2 + tau tr(C) T)``, T the weighted p-mean of t_j^2, and its gradient."""
@@ -199,7 +249,8 @@ class _EllipsoidSearch:
         noise = (1.0 if self.tau is None else self.tau) * at.trace * mean
         total = noise + (0.0 if self.tau is None else at.distance**2)
         moment = at.vectors @ (((at.p * pull) @ at.p.T) @ (at.vectors.T @ at.root))
-        parts = [(2 * noise / total * (at.root / at.trace - moment)).reshape(-1)]
+        change = 2 * noise / total * (self.copies[:, None] * at.root / at.trace - moment)
+        parts = [change[rows, rows].reshape(-1) / sqrt(part.copies) for part, rows in self._rows()]
         if self.is_centred:
             parts.append(-2 * noise / total * (at.vectors @ (at.p @ pull)))
         if self.tau is not None:
@@ -255,7 +306,12 @@ class _EllipsoidSearch:
         # sum_j G_j = 0 makes <G, F> the same with and without the centre.
         product = float(v @ (p * at.seen).sum(axis=0))
         lengths = float(v @ np.sqrt((p**2).sum(axis=0)))
-        dual = float(v.sum()) * float(np.linalg.eigvalsh((p * v) @ p.T)[-1])
+        moment = (p * v) @ p.T  # in the eigenbasis of each part
+        widest = max(
+            float(np.linalg.eigvalsh(moment[rows, rows])[-1]) / part.copies
+            for part, rows in self._rows()
+        )
+        dual = float(v.sum()) * widest
         if not (isfinite(dual) and dual > 0 and isfinite(product)):
             return
         if self.tau is None:

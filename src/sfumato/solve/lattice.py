@@ -4,14 +4,18 @@
 A marginal over B is put together from one piece per subset A of B. What the planner needs are sums
 over pairs ``A within B``, so all pairs are listed once, as two arrays of numbers; a sum over the
 sets above or below is then one weighted count, however many marginals there are.
+
+Where all sets of some sizes are asked, and they are too many for a list, sums of values that depend
+on sizes alone are binomial coefficients (``CompleteLattice``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
+from math import comb
 
 import numpy as np
 
@@ -21,6 +25,7 @@ from sfumato.types import Array, Integers
 from sfumato.workload.workload import Workload
 
 __all__ = [
+    "CompleteLattice",
     "Lattice",
     "lattice",
     "marginal_sets",
@@ -109,6 +114,110 @@ class Lattice:
         return np.argsort(self.term, kind="stable"), np.cumsum([0, *counts])
 
 
+@dataclass(frozen=True, eq=False)
+class CompleteLattice(Lattice):
+    """All sets of some sizes of the same attributes, ``base``; no pair is listed.
+
+    A piece of size j lies within ``C(n - j, k - j)`` of the asked sets of size k, and a set of size
+    k holds ``C(k, j)`` pieces of size j. Sums of values that differ within a size are taken over
+    some terms at a time.
+    """
+
+    base: Integers
+
+    def above(self, values: Array) -> Array:
+        """The sum over the terms that hold each piece."""
+        n, sizes = len(self.base), [(rows.shape[1], values[at]) for at, rows in self.by_size]
+        if all(_is_constant(own) for _, own in sizes):
+            each = [
+                sum(float(own[0]) * comb(n - j, k - j) for k, own in sizes if k >= j)
+                for j in range(len(self.levels))
+            ]
+            return np.repeat(each, [len(rows) for rows in self.levels])
+        out = np.zeros(self.pieces)
+        for numbers, pieces in self.some_at_a_time():
+            np.add.at(out, pieces, values[numbers, None])
+        return out
+
+    def below(self, values: Array) -> Array:
+        """The sum over the pieces within each term."""
+        levels = np.split(values, self._starts[1:])
+        out = np.zeros(self.terms)
+        if all(_is_constant(own) for own in levels):
+            for numbers, rows in self.by_size:
+                k = rows.shape[1]
+                out[numbers] = sum(comb(k, j) * float(levels[j][0]) for j in range(k + 1))
+            return out
+        for numbers, pieces in self.some_at_a_time():
+            out[numbers] = values[pieces].sum(axis=1)
+        return out
+
+    def within(self, term: int) -> Integers:
+        """The pieces of one term, smallest sets first."""
+        size, at = self._places
+        rows: Integers = self.by_size[int(size[term])][1]
+        return np.asarray(self.within_sets(rows[int(at[term])][None])[0])
+
+    def within_sets(self, sets: Integers) -> Integers:
+        """The pieces of sets of one size, a row each: by size, then as ``combinations`` has them.
+
+        The number of a set ``c_0 < c_1 < ...`` of j numbers among all of them in lexicographic
+        order is the sum over i of ``C(n - 1 - v, j - 1 - i)`` for v between c_(i-1) and c_i.
+        """
+        n, k = len(self.base), sets.shape[1]
+        places = np.searchsorted(self.base, sets)
+        out: list[Integers] = [np.zeros((len(sets), 1), dtype=np.int64)]
+        for j in range(1, k + 1):
+            chosen = places[:, np.array(list(combinations(range(k), j)), dtype=np.int64)]
+            numbers = np.full(chosen.shape[:2], self._starts[j], dtype=np.int64)
+            for i in range(j):
+                passed = np.cumsum([0, *(comb(n - 1 - v, j - 1 - i) for v in range(n))])
+                numbers += passed[chosen[:, :, i]]
+                if i:
+                    numbers -= passed[chosen[:, :, i - 1] + 1]
+            out.append(numbers)
+        return np.concatenate(out, axis=1)
+
+    def some_at_a_time(self) -> Iterator[tuple[Integers, Integers]]:
+        """Numbers of terms, and the pieces within each."""
+        for numbers, rows in self.by_size:
+            step = max(1, LIMITS.lattice_pairs >> (rows.shape[1] + 3))
+            for first in range(0, len(numbers), step):
+                part = slice(first, first + step)
+                yield numbers[part], self.within_sets(rows[part])
+
+    @cached_property
+    def _places(self) -> tuple[Integers, Integers]:
+        """Of every term: its entry of ``by_size``, and its row there."""
+        size, at = np.zeros((2, self.terms), dtype=np.int64)
+        for i, (numbers, _) in enumerate(self.by_size):
+            size[numbers], at[numbers] = i, np.arange(len(numbers))
+        return size, at
+
+
+def _is_constant(values: Array) -> bool:
+    return bool((values == values[0]).all())
+
+
+def _complete(sets: Sequence[tuple[int, ...]]) -> CompleteLattice | None:
+    """The lattice of all sets of some sizes; None where one is missing, or they are too many."""
+    base = np.array(sorted({i for s in sets for i in s}), dtype=np.int64)
+    by_size = _by_size(sets)
+    counts = [(rows.shape[1], len(rows)) for _, rows in by_size]
+    if any(count != comb(len(base), k) for k, count in counts) or len(set(sets)) < len(sets):
+        return None
+    largest = counts[-1][0]
+    pieces = sum(comb(len(base), j) for j in range(largest + 1))
+    if pieces > LIMITS.complete_sets:
+        return None
+    levels = []
+    for j in range(largest + 1):
+        listed = np.fromiter(chain.from_iterable(combinations(base.tolist(), j)), dtype=np.int64)
+        levels.append(listed.reshape(comb(len(base), j), j))
+    none = np.zeros(0, dtype=np.int64)
+    return CompleteLattice(len(sets), by_size, tuple(levels), none, none, base)
+
+
 def marginal_sets(workload: Workload) -> list[tuple[int, ...]] | None:
     """The attributes (by number) of every term that is a marginal; None when one is not.
 
@@ -131,20 +240,22 @@ def marginal_sets(workload: Workload) -> list[tuple[int, ...]] | None:
     return sets
 
 
-def lattice(sets: Sequence[tuple[int, ...]]) -> Lattice:
-    """All subsets of the given sets of numbers, and which lies in which."""
+def lattice(sets: Sequence[tuple[int, ...]], is_listed: bool = True) -> Lattice:
+    """All subsets of the given sets of numbers, and which lies in which.
+
+    Unless all pairs have to be listed, more sets are taken where they are all of some sizes.
+    """
     lengths = np.array([len(s) for s in sets])
     pairs = int((2.0**lengths).sum())
     if pairs > LIMITS.lattice_pairs:
+        complete = None if is_listed else _complete(sets)
+        if complete is not None:
+            return complete
         raise TooLarge(
             f"the asked tables have {pairs:,} subsets of attributes, the most are "
             f"{LIMITS.lattice_pairs:,}; ask for tables of fewer attributes"
         )
-    by_size = []
-    for k in np.unique(lengths):
-        numbers = np.flatnonzero(lengths == k)
-        rows = np.array([sets[i] for i in numbers.tolist()], dtype=np.int64)
-        by_size.append((numbers, rows.reshape(len(numbers), int(k))))
+    by_size = _by_size(sets)
     levels, piece, term = [], [], []
     count = 0
     for j in range(int(lengths.max()) + 1):
@@ -159,9 +270,18 @@ def lattice(sets: Sequence[tuple[int, ...]]) -> Lattice:
             f"{count:,} pieces would be measured, the most are {LIMITS.lattice_sets:,}; ask for "
             "fewer tables"
         )
-    return Lattice(
-        len(sets), tuple(by_size), tuple(levels), np.concatenate(piece), np.concatenate(term)
-    )
+    return Lattice(len(sets), by_size, tuple(levels), np.concatenate(piece), np.concatenate(term))
+
+
+def _by_size(sets: Sequence[tuple[int, ...]]) -> tuple[tuple[Integers, Integers], ...]:
+    """The numbers of the sets of each size, and their members, a row each."""
+    lengths = np.array([len(s) for s in sets])
+    out = []
+    for k in np.unique(lengths):
+        numbers = np.flatnonzero(lengths == k)
+        rows = np.array([sets[i] for i in numbers.tolist()], dtype=np.int64)
+        out.append((numbers, rows.reshape(len(numbers), int(k))))
+    return tuple(out)
 
 
 def _subsets(by_size: Sequence[tuple[Integers, Integers]], j: int) -> tuple[Integers, Integers]:

@@ -123,6 +123,8 @@ class SolveLimits:
     """Sets of attributes, each of them a measured piece."""
     lattice_pairs: int = 2**24
     """Pairs of a term and a subset of its attributes."""
+    complete_sets: int = 2**20
+    """Measured pieces where all sets of some sizes are asked: no pair of them is listed."""
 
     # tridiagonal
     root_accuracy: float = 1e-5

@@ -644,6 +644,8 @@ def check_unbiased(strategy: Strategy) -> None:
     answers would be wrong without a sign of it. So, where a table can be written down, ``R M h = F
     h`` is checked for one h whose counts are all different: a strategy that fails is not offered.
     """
+    if len(strategy.workload.terms) + len(strategy.blocks) > LIMITS.trial_terms:
+        return  # before any block is built
     terms = [*strategy.workload.terms, *(b.term for b in strategy.blocks)]
     if strategy.records is not None or not _can_be_tried(strategy, terms):
         return
@@ -684,7 +686,7 @@ def _table_of(term: Term, table: Integers, names: Names) -> Integers:
 
 
 def _can_be_tried(strategy: Strategy, terms: list[Term]) -> bool:
-    if len(terms) > LIMITS.trial_terms or any(t.is_wide for t in terms):
+    if any(t.is_wide for t in terms):
         return False
     return (
         strategy.workload.queries <= LIMITS.trial_values

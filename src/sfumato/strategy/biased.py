@@ -19,6 +19,7 @@ then it holds for that number only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isfinite, prod, sqrt
@@ -31,6 +32,7 @@ from sfumato.solve.ellipsoid import Ellipsoid, nearest_ellipsoid
 from sfumato.solve.orbits import CLASS_SUMS, Axis
 from sfumato.strategy.base import Block, GaussianStrategy, Strategy
 from sfumato.strategy.conjunctions import conjunctions_by_polynomial, is_conjunctive
+from sfumato.strategy.degrees import SymmetricSet, by_degrees, symmetric_set
 from sfumato.strategy.measured import Piece
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective, SearchProgress
@@ -430,12 +432,36 @@ def approximate(
     must be small enough for one matrix. PlanError and TooLarge say what does not fit.
     """
     _check(loss, records, objective)
+    if objective == "rmse":
+        asked = symmetric_set(workload)
+        least, most = LIMITS.symmetric_dense_attributes, LIMITS.symmetric_attributes
+        if asked is not None and least < len(asked.names) <= most:
+            return _of_symmetric(workload, asked, loss, records)
     try:
         return _as_one_matrix(workload, loss, records, objective, is_exact)
     except TooLarge:
         if not is_conjunctive(workload):
             raise
     return conjunctions_by_polynomial(workload, records, loss, objective)
+
+
+def _of_symmetric(workload: Workload, asked: SymmetricSet, loss: float, records: int) -> Strategy:
+    """All conjunctions of some widths, by degrees, or by polynomials where these err less."""
+    strategies: list[Strategy] = [by_degrees(workload, asked, records, loss)]
+    if is_conjunctive(workload):
+        with suppress(PlanError):
+            strategies.append(conjunctions_by_polynomial(workload, records, loss))
+    return min(strategies, key=lambda s: _worst_error(s, loss, records))
+
+
+def _worst_error(strategy: Strategy, loss: float, records: int) -> float:
+    """The squared worst error, weighted by what matters to the asker."""
+    weights = [t.weight**2 for t in strategy.workload.terms]
+    if len(set(weights)) == 1:
+        bias = weights[0] * strategy.squared_bias()
+    else:
+        bias = sum(w * strategy.squared_bias(t) for t, w in enumerate(weights))
+    return records**2 * bias + strategy.weighted_error() / loss**2
 
 
 def _check(loss: float, records: int, objective: Objective) -> None:

@@ -488,6 +488,16 @@ def chosen_coefficients(
     return chosen
 
 
+def _all_coefficients(group: Group) -> Array:
+    """Those of the conjunction itself; TooLarge where not all of its characters were counted."""
+    if not np.isfinite(group.costs).all():
+        raise TooLarge(
+            f"conjunctions of {group.kind[0]} attributes have more than "
+            f"{LIMITS.conjunction_characters:,} characters; ask for fewer or narrower ones"
+        )
+    return conjunction(group.kind[0])
+
+
 def _first(group: Group) -> Array:
     return np.where(np.isfinite(group.costs), conjunction(group.kind[0]), 0.0)
 
@@ -720,6 +730,8 @@ class ByPolynomial(GaussianStrategy):
 
     @cached_property
     def _sup_errors(self) -> dict[Kind, float]:
+        if self.records is None:  # all coefficients are those of the conjunctions
+            return dict.fromkeys(self.coefficients, 0.0)
         return {kind: sup_error(kind[0], c) for kind, c in self.coefficients.items()}
 
     @cached_property
@@ -728,13 +740,14 @@ class ByPolynomial(GaussianStrategy):
 
 
 def conjunctions_by_polynomial(
-    workload: Workload, records: int, loss: float, objective: Objective = "rmse"
+    workload: Workload, records: int | None, loss: float = 1.0, objective: Objective = "rmse"
 ) -> ByPolynomial:
     """Conjunctions and disjunctions from the characters that pay for data of ``records`` records.
 
     Args:
         workload: Conjunctions and disjunctions of yes/no attributes.
-        records: At most so many records are in the table.
+        records: At most so many records are in the table; None for answers without bias, from all
+            characters of their attributes.
         loss: The mu of the Gaussian noise.
         objective: ``"rmse"`` or ``"max"``.
 
@@ -755,7 +768,10 @@ def conjunctions_by_polynomial(
     bit = {name: 1 << i for i, name in enumerate(names)}
     for group in groups.values():
         group.count(bit)
-    chosen = chosen_coefficients(groups, (loss * records) ** -2.0, objective)
+    if records is None:
+        chosen = {kind: _all_coefficients(group) for kind, group in groups.items()}
+    else:
+        chosen = chosen_coefficients(groups, (loss * records) ** -2.0, objective)
     masks, errors = needed(groups, chosen, complements(workload, read))
     sign = Matrix.of([[1, -1]], title="sign")
     squares = np.sqrt(errors) / float(np.sqrt(errors).sum())

@@ -44,9 +44,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.domain.domain import Domain
+from sfumato.domain.values import valued
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import spend, stop_in_time
-from sfumato.solve.lattice import Lattice, lattice, marginal_sets
+from sfumato.solve.lattice import CompleteLattice, Lattice, lattice, marginal_sets
 from sfumato.solve.nuclear import certified_optimum
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy
 from sfumato.strategy.blockwise import power_of, table_block
@@ -89,8 +90,35 @@ class Marginals(GaussianStrategy):
 
     def answers(self, values: Sequence[Array]) -> list[Array]:
         """``answer`` of every marginal; every piece is centred once."""
+        if isinstance(self.lattice, CompleteLattice) and self._is_binary:
+            return self._transformed(self.lattice, values)
         parts = {b: self._residual(b, y) for b, y in enumerate(values)}
         return [self._summed(t, parts) for t in range(self.lattice.terms)]
+
+    def _transformed(self, subsets: CompleteLattice, values: Sequence[Array]) -> list[Array]:
+        """``answers`` of yes/no attributes, many at a time: one Walsh-Hadamard transform each.
+
+        A piece measures the character of its set A, ``y_A``; the cell b of a marginal of k
+        attributes is ``2^-k sum_A (-1)^(sum of b over A) y_A``.
+        """
+        y = np.array([float(v[0]) for v in values])
+        out: list[Array] = [np.zeros(0)] * subsets.terms
+        for numbers, pieces in subsets.some_at_a_time():
+            k = int(pieces.shape[1]).bit_length() - 1
+            tables = np.zeros((len(numbers), 2**k))
+            tables[:, _cells_of_subsets(k)] = y[pieces] * 2.0**-k
+            for axis in range(k):
+                pairs = tables.reshape(len(numbers), 2**axis, 2, -1)
+                both = np.stack([pairs.sum(axis=2), pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
+                tables = both.reshape(len(numbers), -1)
+            for number, table in zip(numbers.tolist(), tables, strict=True):
+                out[number] = table
+        return out
+
+    @property
+    def _is_binary(self) -> bool:
+        """Whether all asked attributes have two cells: pieces are then characters."""
+        return all(self.workload.domain.shape[i] == 2 for i in self.splits)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """The mean of the coefficients along what a piece totals, read through its rest."""
@@ -264,6 +292,14 @@ class Marginals(GaussianStrategy):
         return (0,) * self.lattice.pieces
 
     @cached_property
+    def block_units(self) -> tuple[int, ...]:
+        """Those of the terms; 0 without building them where no attribute has values of its own."""
+        domain = self.workload.domain
+        if valued(domain, domain.names):
+            return super().block_units
+        return (0,) * self.lattice.pieces
+
+    @cached_property
     def block_slacks(self) -> tuple[float, ...]:
         """0 for every block: all values are exact."""
         return (0.0,) * self.lattice.pieces
@@ -325,6 +361,12 @@ class Marginals(GaussianStrategy):
         return out.reshape(-1)
 
 
+def _cells_of_subsets(k: int) -> Integers:
+    """The cell of a table of k yes/no attributes with a 1 at each set, by size of the set."""
+    sets = chain.from_iterable(combinations(range(k), j) for j in range(k + 1))
+    return np.array([sum(1 << (k - 1 - i) for i in s) for s in sets], dtype=np.int64)
+
+
 class _Blocks(Sequence[Block]):
     """The blocks of all pieces, each built when it is asked for: there may be very many."""
 
@@ -368,7 +410,7 @@ def marginals_optimum(
     sets = marginal_sets(workload)
     if sets is None:
         return None
-    subsets = lattice(sets)
+    subsets = lattice(sets, is_listed=False)
     sizes = np.array(workload.domain.shape, dtype=np.float64)
     weights = np.array([term.weight**2 for term in workload.terms])
     rows, d = subsets.of_terms(sizes), subsets.of_pieces(sizes - 1)

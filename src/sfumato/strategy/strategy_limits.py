@@ -414,6 +414,24 @@ class StrategyLimits:
     conjunction_error_minimum: float = 1e-5
     """Least of these sup errors."""
 
+    # degrees
+    symmetric_attributes: int = 22
+    """Attributes of a set of all conjunctions of some widths: 2^22 characters are measured."""
+    symmetric_dense_attributes: int = 7
+    """Attributes up to which approximate factorizations of such sets are searched as matrices."""
+    degree_steps: int = 2000
+    """Steps of the search for shares of degrees; one solves d / 2 small systems."""
+    degree_rest: int = 40
+    """Steps after which the search looks whether it gains."""
+    degree_gain: float = 1e-5
+    """Relative gain in so many steps below which the search for shares ends."""
+    degree_minimum: float = 1e-9
+    """Part of the squared sensitivity below which a degree is not measured."""
+    ridge_steps: int = 1000
+    """Steps of conjugate gradients: more than the matrix has eigenvalues."""
+    ridge_accuracy: float = 1e-11
+    """Relative residual of conjugate gradients at which they end."""
+
     # replace_one
     pairwise_rank: int = 96
     """Rank up to which pairs of cells are weighed."""

@@ -176,5 +176,9 @@ class StudyLimits:
     reconstruction_queries: int = 100_000
     """Answers of one attack: 1.6 GB at the greatest number of persons."""
 
+    # conjunction sets
+    conjunction_attributes: int = 40
+    """Attributes of a set of conjunctions: seconds, and binomials that floats still hold."""
+
 
 LIMITS: Final = StudyLimits()

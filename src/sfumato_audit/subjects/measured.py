@@ -29,6 +29,7 @@ from sfumato.random import WordSource
 from sfumato.strategy.atoms import in_span, on_atoms
 from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.biased import approximate
+from sfumato.strategy.degrees import by_degrees, symmetric_set
 from sfumato.strategy.matrix import dense
 from sfumato.strategy.ordered import ordered
 from sfumato.strategy.pieces import pieces
@@ -236,6 +237,14 @@ def _variants() -> Iterator[tuple[str, Strategy]]:
     yield "factorization, conditions", _factorization(conditions)
     yield "factorization, as it was asked", _viewed(conditions | marginals(plane, 1) | conditions)
     yield BIASED, approximate(total, 1.0, PERSONS, "rmse")
+    bits = Domain({"one": 2, "two": 2, "three": 2})
+    both = predicates(
+        bits, ["one = 1 and two = 0", "one = 1 and three = 1", "two = 0 and three = 1"]
+    )
+    asked = symmetric_set(both)
+    assert asked is not None  # noqa: S101 - they are all conjunctions of two
+    yield "conjunctions by degrees", by_degrees(both, asked)
+    yield "conjunctions by degrees, biased", by_degrees(both, asked, PERSONS)
 
 
 def _laplace_matrices() -> Iterator[tuple[str, Strategy]]:

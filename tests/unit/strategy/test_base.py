@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
+from itertools import combinations
 from math import sqrt
 
 import numpy as np
@@ -24,6 +25,7 @@ from sfumato.strategy.base import Strategy
 from sfumato.strategy.biased import approximate
 from sfumato.strategy.blockwise import combined
 from sfumato.strategy.conjunctions import conjunctions_by_polynomial
+from sfumato.strategy.degrees import by_degrees, symmetric_set
 from sfumato.strategy.factorization import factorwise
 from sfumato.strategy.marginals import weighted_marginals
 from sfumato.strategy.matrix import dense as dense_optimum
@@ -33,6 +35,7 @@ from sfumato.strategy.replace_one import for_replace_one
 from sfumato.strategy.windows import windows
 from sfumato.types import Neighbours
 from sfumato.vault.measure import add_noise, exact_values
+from sfumato.workload.predicates import And, In
 from sfumato.workload.workload import Workload
 from tests.shared.every_mechanism import answers, counted, dense, kept, moves, table_of
 from tests.shared.words import SeededWords
@@ -74,6 +77,17 @@ def _polynomial(make: Make) -> Strategy:
     return conjunctions_by_polynomial(sf.conjunctions(bits, 6), 40, LOSS, "rmse")
 
 
+def _degrees(make: Make, records: int | None) -> Strategy:
+    """Conjunctions of 2, 3 and 4 literals of 4 attributes, one of them negative."""
+    bits = make({f"q{i}": 2 for i in range(4)})
+    literals = [In("q0", (1,)), In("q1", (0,)), In("q2", (1,)), In("q3", (1,))]
+    sets = [And(s) for w in (2, 3, 4) for s in combinations(literals, w)]
+    work = sf.predicates(bits, sets)
+    asked = symmetric_set(work)
+    assert asked is not None
+    return by_degrees(work, asked, records, LOSS)
+
+
 def _factorwise(make: Make) -> Strategy:
     domain = make({"x": 6, "y": 5, "z": 2})
     work = sf.product(domain, {"x": "prefix", "y": "ranges", "z": "identity"})
@@ -92,8 +106,10 @@ STRATEGIES: dict[str, Callable[[Make], Strategy]] = {
     "side by side": _combined,
     "biased": lambda make: approximate(sf.ranges(make({"x": 8}), "x"), LOSS, 20),
     "polynomial": _polynomial,
+    "degrees": lambda make: _degrees(make, None),
+    "degrees, biased": lambda make: _degrees(make, 20),
 }
-BIASED = ("biased", "polynomial")
+BIASED = ("biased", "polynomial", "degrees, biased")
 CASES = [(name, kind) for name in STRATEGIES for kind in DOMAINS]
 
 

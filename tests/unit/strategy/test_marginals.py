@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import sfumato as sf
 from sfumato.errors import TooLarge
 from sfumato.planning.calibrate import calibrate, privacy_loss
-from sfumato.solve.lattice import lattice, marginal_sets
+from sfumato.solve import lattice as lattices
+from sfumato.solve.lattice import CompleteLattice, lattice, marginal_sets
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.marginals import Marginals, marginals_optimum
 from sfumato.strategy.moves import squared_diameter
@@ -66,6 +68,41 @@ def test_every_subset_of_an_asked_set_is_listed_once_with_the_sets_above_it() ->
     products = [np.prod(sizes[list(s)]) for s in members]
     np.testing.assert_allclose(found.of_pieces(sizes), products)
     np.testing.assert_allclose(found.of_terms(sizes), [np.prod(sizes[list(s)]) for s in sets])
+
+
+@pytest.mark.parametrize("objective", ["rmse", "max"])
+def test_all_sets_of_some_sizes_need_no_list(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domain = sf.Domain({"other": 3, **{f"q{i}": 2 for i in range(6)}})
+    names = list(domain.names[1:])
+    work = sf.conjunctions(domain, 3, names) | sf.conjunctions(domain, 2, names)
+    wanted = built(work, objective)
+    monkeypatch.setattr(lattices, "LIMITS", replace(lattices.LIMITS, lattice_pairs=40))
+    found = built(work, objective)
+    assert isinstance(found.lattice, CompleteLattice)
+    assert not isinstance(wanted.lattice, CompleteLattice)
+    np.testing.assert_allclose(found.shares, wanted.shares, rtol=1e-5)
+    assert found.bound == pytest.approx(wanted.bound, rel=1e-6)
+    generator = np.random.default_rng(3)
+    some = generator.random(wanted.lattice.terms), generator.random(wanted.lattice.pieces)
+    np.testing.assert_allclose(found.lattice.above(some[0]), wanted.lattice.above(some[0]))
+    np.testing.assert_allclose(found.lattice.below(some[1]), wanted.lattice.below(some[1]))
+    values = [generator.normal(size=1) for _ in range(found.lattice.pieces)]
+    for t, table in enumerate(wanted.answers(values)):
+        np.testing.assert_array_equal(found.lattice.within(t), wanted.lattice.within(t))
+        np.testing.assert_allclose(found.answers(values)[t], table, atol=1e-12)
+        np.testing.assert_allclose(found.answer(t, values), table, atol=1e-12)
+
+
+def test_all_conjunctions_of_many_attributes_have_the_closed_form() -> None:
+    d, w = 20, 8
+    subsets = lattice(list(combinations(range(d), w)), is_listed=False)
+    assert isinstance(subsets, CompleteLattice)
+    root = np.sqrt(subsets.above(np.full(subsets.terms, 2.0**-w)))
+    gamma = root.sum() / np.sqrt(subsets.terms * 2.0**w)
+    assert gamma == pytest.approx(sf.study.gamma_of(d, w, np.full(w + 1, 2.0**-w)))
+    assert gamma == pytest.approx(15.772, abs=1e-3)
 
 
 def test_sets_of_many_attributes_with_great_numbers_are_told_apart() -> None:
