@@ -142,14 +142,14 @@ def _factorization(workload: Workload, noise: Noise, objective: Objective) -> St
 
 def _by_degrees(workload: Workload) -> Strategy | None:
     """All conjunctions of some widths of more attributes than a matrix is quick for."""
-    asked = symmetric_set(workload)
-    if asked is None or len(asked.names) <= STRATEGY_LIMITS.symmetric_dense_attributes:
+    family = symmetric_set(workload)
+    if family is None or len(family.names) <= STRATEGY_LIMITS.symmetric_dense_attributes:
         return None
-    if len(asked.names) <= STRATEGY_LIMITS.symmetric_attributes:
-        return by_degrees(workload, asked)
+    if len(family.names) <= STRATEGY_LIMITS.symmetric_attributes:
+        return by_degrees(workload, family)
     with suppress(PlanError):
         characters = conjunctions_by_polynomial(workload, None)
-        return replace(characters, mechanism="factorization", bound=least_variance(asked))
+        return replace(characters, mechanism="factorization", bound=least_variance(family))
     return None
 
 

@@ -433,10 +433,10 @@ def approximate(
     """
     _check(loss, records, objective)
     if objective == "rmse":
-        asked = symmetric_set(workload)
+        family = symmetric_set(workload)
         least, most = LIMITS.symmetric_dense_attributes, LIMITS.symmetric_attributes
-        if asked is not None and least < len(asked.names) <= most:
-            return _of_symmetric(workload, asked, loss, records)
+        if family is not None and least < len(family.names) <= most:
+            return _of_symmetric(workload, family, loss, records)
     try:
         return _as_one_matrix(workload, loss, records, objective, is_exact)
     except TooLarge:
@@ -445,9 +445,9 @@ def approximate(
     return conjunctions_by_polynomial(workload, records, loss, objective)
 
 
-def _of_symmetric(workload: Workload, asked: SymmetricSet, loss: float, records: int) -> Strategy:
+def _of_symmetric(workload: Workload, family: SymmetricSet, loss: float, records: int) -> Strategy:
     """All conjunctions of some widths, by degrees, or by polynomials where these err less."""
-    strategies: list[Strategy] = [by_degrees(workload, asked, records, loss)]
+    strategies: list[Strategy] = [by_degrees(workload, family, records, loss)]
     if is_conjunctive(workload):
         with suppress(PlanError):
             strategies.append(conjunctions_by_polynomial(workload, records, loss))

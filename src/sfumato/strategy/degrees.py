@@ -523,18 +523,18 @@ class ByDegree(GaussianStrategy):
 
     _algorithm: ClassVar[str] = "degrees"
 
-    asked: SymmetricSet
+    family: SymmetricSet
     prior: Array | None = None
     tau: float = 0.0
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """``R y`` of one term."""
-        return self._every_answer(values)[self.asked.masks[term]]
+        return self._every_answer(values)[self.family.masks[term]]
 
     def answers(self, values: Sequence[Array]) -> list[Array]:
         """``answer`` of every term, from one solution."""
         every = self._every_answer(values)
-        return [every[masks] for masks in self.asked.masks]
+        return [every[masks] for masks in self.family.masks]
 
     def _every_answer(self, values: Sequence[Array]) -> Array:
         """``F U M' (M U M' + tau)^-1`` on all measured values, a number per conjunction."""
@@ -550,7 +550,7 @@ class ByDegree(GaussianStrategy):
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """``R'c``: the same operators from the other side."""
         whole = np.zeros(2**self._d)
-        np.add.at(whole, self.asked.masks[term], np.asarray(coefficients, dtype=np.float64))
+        np.add.at(whole, self.family.masks[term], np.asarray(coefficients, dtype=np.float64))
         below = _below(whole)
         if self.prior is None:
             out = _transformed(below) * 2.0**-self._d
@@ -583,7 +583,7 @@ class ByDegree(GaussianStrategy):
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """By the width of the conjunction."""
-        return self._by_width(block_variances)[_sizes(self._d)[self.asked.masks[term]]]
+        return self._by_width(block_variances)[_sizes(self._d)[self.family.masks[term]]]
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The sum over the widths, without listing any query."""
@@ -629,7 +629,7 @@ class ByDegree(GaussianStrategy):
 
     def bias_bounds(self, term: int) -> Array:
         """``max_x |E(T, x)|`` by the width of T, rounded up; 0 where the answers are exact."""
-        widths = _sizes(self._d)[self.asked.masks[term]]
+        widths = _sizes(self._d)[self.family.masks[term]]
         return np.zeros(len(widths)) if self.prior is None else self._greatest[widths]
 
     @cached_property
@@ -671,7 +671,7 @@ class ByDegree(GaussianStrategy):
 
     @property
     def _d(self) -> int:
-        return len(self.asked.names)
+        return len(self.family.names)
 
     @staticmethod
     def _characters(block: Block) -> Characters:
@@ -701,7 +701,7 @@ class ByDegree(GaussianStrategy):
     def _signs(self) -> Array:
         """-1 for characters of an odd number of attributes whose literal holds in cell 0."""
         out: Array = np.ones(1)
-        for code in reversed(self.asked.codes):
+        for code in reversed(self.family.codes):
             out = np.concatenate([out, out if code else -out])
         return out
 
@@ -709,7 +709,7 @@ class ByDegree(GaussianStrategy):
     def _counts(self) -> list[Array]:
         """The number of queries of each term by width."""
         sizes = _sizes(self._d)
-        counted = [np.bincount(sizes[m], minlength=self._d + 1) for m in self.asked.masks]
+        counted = [np.bincount(sizes[m], minlength=self._d + 1) for m in self.family.masks]
         return [np.asarray(c, dtype=np.float64) for c in counted]
 
 
@@ -717,20 +717,20 @@ SLACK = 1e-9  # covers the conjugate gradients and the rounding of floats
 
 
 def by_degrees(
-    workload: Workload, asked: SymmetricSet, records: int | None = None, loss: float = 1.0
+    workload: Workload, family: SymmetricSet, records: int | None = None, loss: float = 1.0
 ) -> ByDegree:
     """All conjunctions of some widths from characters, degree by degree.
 
     Args:
         workload: The conjunctions.
-        asked: The same as a symmetric set.
+        family: The same as a symmetric set.
         records: At most so many records are in the table, for a bias that pays; None for none.
         loss: The mu of the Gaussian noise.
 
     Returns:
         The strategy; without bias its ``bound`` is a lower bound on all strategies.
     """
-    d, weights = len(asked.names), asked.weights
+    d, weights = len(family.names), family.weights
     if records is None:
         phi, prior, tau = _exact_shares(weights), None, 0.0
     else:
@@ -740,22 +740,22 @@ def by_degrees(
     blocks = []
     for degree in np.flatnonzero(phi).tolist():
         title = f"characters of {degree} of {d} attributes"
-        term = Characters(workload.domain, title, 1.0, asked.names, degree)
+        term = Characters(workload.domain, title, 1.0, family.names, degree)
         blocks.append(Block(term, sqrt(float(phi[degree]) / term.rows)))
     return ByDegree(
         "factorization" if records is None else "approximate",
         "gaussian",
         workload,
         tuple(blocks),
-        asked,
+        family,
         prior,
         tau,
-        bound=least_variance(asked) if records is None else None,
+        bound=least_variance(family) if records is None else None,
         records=records,
     )
 
 
-def least_variance(asked: SymmetricSet) -> float:
+def least_variance(family: SymmetricSet) -> float:
     """A lower bound on the weighted error of every unbiased strategy, at unit noise."""
-    least = optimal_error(asked.weights.tolist(), 0.0).lower
-    return least**2 * float(asked.weights @ _orbits(len(asked.names)))
+    least = optimal_error(family.weights.tolist(), 0.0).lower
+    return least**2 * float(family.weights @ _orbits(len(family.names)))

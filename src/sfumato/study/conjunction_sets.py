@@ -28,7 +28,7 @@ __all__ = [
 class ConjunctionError:
     """One row of ``conjunction_errors``; all errors are root mean squares in counts.
 
-    Attributes:
+    Args:
         attributes: d.
         records: n.
         alpha: The bias, per record, as a root mean square over the queries in the worst case.

@@ -241,10 +241,10 @@ def _variants() -> Iterator[tuple[str, Strategy]]:
     both = predicates(
         bits, ["one = 1 and two = 0", "one = 1 and three = 1", "two = 0 and three = 1"]
     )
-    asked = symmetric_set(both)
-    assert asked is not None  # noqa: S101 - they are all conjunctions of two
-    yield "conjunctions by degrees", by_degrees(both, asked)
-    yield "conjunctions by degrees, biased", by_degrees(both, asked, PERSONS)
+    family = symmetric_set(both)
+    assert family is not None  # noqa: S101 - they are all conjunctions of two
+    yield "conjunctions by degrees", by_degrees(both, family)
+    yield "conjunctions by degrees, biased", by_degrees(both, family, PERSONS)
 
 
 def _laplace_matrices() -> Iterator[tuple[str, Strategy]]:

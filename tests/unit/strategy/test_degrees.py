@@ -22,7 +22,7 @@ from sfumato.strategy.degrees import (
     optimal_error,
     symmetric_set,
 )
-from sfumato.study.factorization_norm import factorize
+from sfumato.study.matrix_norms import factorize
 from sfumato.workload.workload import Workload
 from tests.unit.strategy.test_biased import dense, forecast_of, measured_matrix, reconstruction
 
