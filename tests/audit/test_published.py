@@ -25,7 +25,7 @@ def test_scales_are_those_of_figure_1():
 
 
 def test_the_wrong_ones_are_refuted_and_the_right_ones_stand():
-    table = sparse_vectors_compared(runs=30_000, random=SeededWords("published"))
+    table = sparse_vectors_compared(runs=40_000, random=SeededWords("published"))
     assert table["algorithm"].tolist() == [1, 2, 3, 4, 5, 6]
     assert table["refuted"].tolist() == [False, False, True, True, True, True]
     assert (table["proved"] <= table["real"] + 1e-9).all()
