@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from math import sqrt
 
 import numpy as np
 
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.errors import WorkloadError
+from sfumato.errors import PlanError, WorkloadError
 from sfumato.planning.calibrate import privacy_loss
 from sfumato.planning.joint_errors import AllWithin, JointErrors
 from sfumato.planning.planning_limits import LIMITS
@@ -39,6 +40,7 @@ __all__ = [
     "CombinationError",
     "Forecast",
     "GroupForecast",
+    "Shares",
     "Spread",
     "answer_covariance",
     "combination_error",
@@ -345,6 +347,20 @@ class Forecast:
         """
         return self.all_within(beta).counts
 
+    def as_shares(self, records: int) -> Shares:
+        """The errors in shares of a public number of records; refused where it is private."""
+        if isinstance(records, bool) or not isinstance(records, int) or records < 1:
+            raise PlanError(
+                f"records is the public number of records, 1 or more, got {shown(records)}"
+            )
+        if not self.total_is_public:
+            raise PlanError(
+                "shares are parts of a public number of records, and here it is private; plan with "
+                'neighbours="replace-one" for single rows of a stored table, and a domain that '
+                'drops none: sf.Domain(..., records="all-inside")'
+            )
+        return Shares(self, records)
+
     def all_within(self, beta: float) -> AllWithin:
         """How far off the farthest answer is with probability ``1 - beta`` at most, and why.
 
@@ -366,6 +382,44 @@ class Forecast:
 
 
 Coefficients = Mapping[int, float] | Sequence[float] | Array
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """A forecast in shares of a public number n of records: the notes' normalised answers.
+
+    Replacing one of n records moves two entries of the histogram of shares by 1/n each: ``move`` is
+    2/n, its distance in L1 (equation (8) of the notes on linear queries).
+    """
+
+    forecast: Forecast
+    records: int
+
+    @property
+    def move(self) -> Fraction:
+        """``2 / n``: how far a replaced record moves the histogram of shares, in L1."""
+        return Fraction(2, self.records)
+
+    @property
+    def rmse(self) -> float:
+        """The root mean square error over all queries, in shares."""
+        return self.forecast.rmse / self.records
+
+    @property
+    def largest_error(self) -> float:
+        """The largest root mean square error of any query, in shares."""
+        return self.forecast.largest_error / self.records
+
+    def error_bound(self, beta: float) -> float:
+        """A bound on the error of every query at once, in shares, with probability ``1 - beta``."""
+        return self.forecast.error_bound(beta) / self.records
+
+    def __str__(self) -> str:
+        return (
+            f"answers as shares of n = {self.records:,} records, of which one moves the histogram "
+            f"by 2/n = {float(self.move):.4g}: typical error {self.rmse:.4g}, largest "
+            f"{self.largest_error:.4g}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

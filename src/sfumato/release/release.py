@@ -215,6 +215,7 @@ class Release:
         *,
         group: str | None = None,
         level: float = LIMITS.level,
+        shares: bool = False,
     ) -> pd.DataFrame:
         """Answers with intervals that hold the truth with chance ``level``.
 
@@ -229,19 +230,34 @@ class Release:
             by: Further attributes of it.
             group: The name of a group, in place of attributes.
             level: The least probability with which an interval holds the true answer.
+            shares: Whether all numbers are shares of the public number of records, as in the notes.
 
         Returns:
             One row per query.
 
         Raises:
-            WorkloadError: if there is no such group, or several of different columns.
+            WorkloadError: if there is no such group, or several of different columns; or shares are
+                asked for and the number of records is private.
             TooLarge: if so many rows do not fit in one frame.
         """
         check_level(level)
         if attr is None and by is None and group is None:
-            return long_frame(self.listed, level)
+            return self._in_shares(long_frame(self.listed, level), shares)
         groups = find_groups(self.workload, attr, by, group)
-        return joined_frame(self.estimates, groups, level)
+        return self._in_shares(joined_frame(self.estimates, groups, level), shares)
+
+    def _in_shares(self, frame: pd.DataFrame, shares: bool) -> pd.DataFrame:
+        """The numbers of a frame over the public number of records, if that is asked for."""
+        if not shares:
+            return frame
+        if not self.rows:
+            raise WorkloadError(
+                "shares are parts of a public number of records, and here it is private or 0; plan "
+                'with neighbours="replace-one" and sf.Domain(..., records="all-inside")'
+            )
+        numbers = [name for name in self.estimates.numbers if name in frame]
+        frame[numbers] = frame[numbers] / self.rows
+        return frame
 
     def ranges(
         self,
@@ -249,6 +265,8 @@ class Release:
         between: Sequence[Ends],
         by: str | Sequence[str] | None = None,
         level: float = LIMITS.level,
+        *,
+        shares: bool = False,
     ) -> pd.DataFrame:
         """Chosen ranges of an attribute, ``[(30, 39), (18, 64)]``, both ends included.
 
@@ -261,16 +279,18 @@ class Release:
             between: Pairs of a least and a greatest value.
             by: Attributes for whose cells each range is counted.
             level: The least probability with which an interval holds the true answer.
+            shares: As for ``answers``.
 
         Returns:
             One row per range and cell of ``by``.
 
         Raises:
-            WorkloadError: if a range holds no cell, or nothing released gives ranges of it.
+            WorkloadError: if a range holds no cell, nothing released gives ranges of it, or shares
+                are asked for and the number of records is private.
         """
         check_level(level)
         names = [by] if isinstance(by, str) else list(by or ())
-        return range_frame(self.estimates, attr, between, names, level)
+        return self._in_shares(range_frame(self.estimates, attr, between, names, level), shares)
 
     @cached_property
     def listed(self) -> Estimates:

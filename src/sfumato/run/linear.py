@@ -47,7 +47,7 @@ from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
-    from sfumato.planning.forecast import Coefficients, Spread
+    from sfumato.planning.forecast import Coefficients, Shares, Spread
     from sfumato.planning.joint_errors import AllWithin
     from sfumato.planning.resources import Resources
     from sfumato.privacy.noise_laws import BlockNoise
@@ -450,6 +450,27 @@ class Plan:
         (6.4, 'the tails of all answers')
         """
         return self.forecast.all_within(beta)
+
+    def as_shares(self, records: int) -> Shares:
+        """The forecast for answers as shares of a public number of records, as in the notes.
+
+        Args:
+            records: How many records the table has; public, so that neighbours have as many.
+
+        Returns:
+            The errors in shares, and how far a replaced record moves the histogram: 2/n.
+
+        Raises:
+            PlanError: The number of records is private: with ``add-remove`` neighbours, with a
+                privacy unit, or where records can be dropped.
+
+        >>> import sfumato as sf
+        >>> work = sf.prefixes(sf.Domain({"age": 8}, records="all-inside"), "age")
+        >>> shares = sf.plan(work, sf.Budget(mu=1), "replace-one").as_shares(200)
+        >>> shares.move, round(shares.rmse, 4)
+        (Fraction(1, 100), 0.0074)
+        """
+        return self.forecast.as_shares(records)
 
     def for_writing(self, workload: Workload) -> Plan:
         """This plan in the groups of another writing of the same queries.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -182,3 +183,36 @@ def test_the_notebook_summary_escapes_names():
     page = released(sf.marginals(domain, 1), np.zeros((2, 2), int))._repr_html_()
     assert "<b>&<" not in page
     assert "&lt;b&gt;&amp;" in page
+
+
+def test_shares_are_answers_over_the_public_number_of_records():
+    work = sf.marginals(sf.Domain({"age": 4}, records="all-inside"), 1)
+    plan = sf.plan(work, sf.Budget(mu=1), "replace-one")
+    table = pd.DataFrame({"age": [0, 1, 1, 9, None]})
+    release = plan.release(table)
+    counts, shares = release.answers(), release.answers(shares=True)
+    numbers = ["value", "standard_error", "low", "high", "unbiased"]
+    assert (shares[numbers] * 5).to_numpy() == pytest.approx(counts[numbers].to_numpy())
+    assert shares["value"].sum() == pytest.approx(1)
+    ranges = release.ranges("age", [(1, 2)], shares=True)
+    assert 5 * ranges["value"][0] == pytest.approx(release.ranges("age", [(1, 2)])["value"][0])
+    ahead = plan.as_shares(5)
+    assert ahead.rmse == pytest.approx(plan.rmse / 5)
+    assert ahead.error_bound(0.05) == pytest.approx(plan.error_bound(0.05) / 5)
+    assert (ahead.move, "2/n = 0.4" in str(ahead)) == (Fraction(2, 5), True)
+
+
+def test_shares_of_a_private_number_of_records_are_refused():
+    domain = sf.Domain({"age": 4})
+    for neighbours in ("add-remove", "replace-one"):  # with these a record may be dropped
+        plan = sf.plan(sf.marginals(domain, 1), sf.Budget(mu=1), neighbours)
+        with pytest.raises(sf.PlanError, match="all-inside"):
+            plan.as_shares(5)
+        release = plan.release(pd.DataFrame({"age": [0, 1, 1, 2, 3]}))
+        with pytest.raises(sf.WorkloadError, match="all-inside"):
+            release.answers(shares=True)
+    public = sf.plan(
+        sf.marginals(sf.Domain(domain, "all-inside"), 1), sf.Budget(mu=1), "replace-one"
+    )
+    with pytest.raises(sf.PlanError, match="1 or more"):
+        public.as_shares(0)
