@@ -398,7 +398,7 @@ class _Race:
     def is_matrix(self) -> bool:
         """Whether all queries may be few enough to be one matrix, which gains without limit."""
         work = self.strategies.workload
-        return work.queries <= LIMITS.joint_queries and not all(t.is_table for t in work.terms)
+        return work.queries <= LIMITS.matrix_queries and not all(t.is_table for t in work.terms)
 
     def needless(self, name: str, noise: Noise, loss: float) -> str:
         """Why the next mechanism need not be tried, or nothing."""

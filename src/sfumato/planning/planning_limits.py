@@ -31,6 +31,8 @@ class PlanningLimits:
     """Templates gain less than this over trees and tables in all workloads that were tried."""
     rough_ratio: float = 1 + 2.0**-10
     """Rough errors above the minimum by this factor are not computed again exactly."""
+    matrix_queries: int = 2**13
+    """Queries that may be one matrix, which gains over tables without limit: it is always tried."""
     good_certificate: float = 1.01
     """The certificate at which no further mechanism is tried."""
     smallest_epsilon: float = 1e-9

@@ -67,6 +67,7 @@ __all__ = [
     "atoms_of",
     "in_span",
     "on_atoms",
+    "replacements",
     "span_error",
 ]
 
@@ -427,11 +428,13 @@ def in_span(
     objective: Objective = "rmse",
     least: float = inf,
     with_bound: bool = True,
+    moves: Callable[[Array], Array] | None = None,
 ) -> InSpan:
     """The best mixture found of independent queries; TooLarge where these are too many.
 
     PlanError where the first steps come nowhere near ``least``, the weighted error of another
-    strategy.
+    strategy. ``moves`` are how far neighbours move the queries, from the columns of these: the
+    columns themselves unless given (``replacements``).
     """
     columns = distinct_columns(workload.domain, workload.terms)
     queries = distinct_queries(columns, workload.terms, objective)
@@ -444,11 +447,12 @@ def in_span(
             f"{LIMITS.span_entries:,} coefficients in all"
         )
     basis, coordinates = query_basis(matrix, spanning_cells(matrix))
-    some = matrix[basis].astype(np.float64)
+    some = queries.matrix[basis].astype(np.float64)  # with the cells that no query counts
+    moved = some if moves is None else moves(some)
 
     def built(weights: Array, previous: Array | None) -> tuple[InSpan, Array]:
-        mixing, point = _mixing(some, coordinates * weights[:, None], previous, least)
-        entries = _rounded(mixing, some, coordinates * weights[:, None], workload)
+        mixing, point = _mixing(moved, coordinates * weights[:, None], previous, least)
+        entries = _rounded(mixing, moved, coordinates * weights[:, None], workload)
         mixture = mixture_of(workload, columns, queries, basis, entries)
         inverse = coordinates @ np.linalg.pinv(entries.astype(np.float64))
         blocks = (Block(mixture, 1 / mixture.maximum_column(1)),)
@@ -459,6 +463,24 @@ def in_span(
         strategy = _for_objective(built, queries.weights, objective)
     bound = _lower_bound(matrix, queries, objective) if with_bound else None
     return replace(strategy, bound=bound, objective=objective)
+
+
+def replacements(drops: bool) -> Callable[[Array], Array]:
+    """How far replaced records move queries: the differences of all pairs of their columns.
+
+    If ``drops``, a record can fall in no cell, and single columns are moves, too. Else a small part
+    of them is: differences do not move the public total, whose noise would go to zero.
+    """
+
+    def moves(columns: Array) -> Array:
+        rows, count = columns.shape
+        if rows * count * (count + 1) // 2 > LIMITS.span_entries:
+            raise TooLarge(f"{count:,} kinds of cells have too many pairs")
+        first, second = np.triu_indices(count, 1)
+        alone = columns * (1.0 if drops else LIMITS.span_total)
+        return np.concatenate([columns[:, first] - columns[:, second], alone], axis=1)
+
+    return moves
 
 
 def _lower_bound(matrix: Numbers, queries: DistinctQueries, objective: Objective) -> float | None:

@@ -67,33 +67,53 @@ def laplace_optimum(workload: Workload, noise: Noise, objective: Objective) -> S
     """
     if noise != "laplace":
         raise PlanError("templates of unit L1 norm are for Laplace noise")
-    if len(workload.terms) > LIMITS.laplace_groups:
-        raise TooLarge(f"{len(workload.terms):,} groups, more than {LIMITS.laplace_groups:,}")
     if len(workload.terms) == 1 and len(workload.terms[0].attributes) == 1:
         cells = workload.terms[0].cells
         if cells > LIMITS.laplace_cells:
             raise PlanError(
                 f"along one attribute of {cells:,} cells it would be that of laplace-weighted-tree"
             )
-    designs = _Designs()
-    ways: list[Callable[[], Strategy]] = [partial(weighted_marginals, workload)]
-    for groups in _groupings(workload, designs):
-        ways += [partial(_measured, workload, groups, objective, designs)]
-    built: list[Strategy] = []
     reasons: list[str] = []
-    _try(ways, built, reasons)
-    structured = len(built)
-    _try(_matrices(workload, objective, built), built, reasons)
+    structured: list[Strategy] = []
+    matrices: list[Strategy] = []
+    is_many = len(workload.terms) > LIMITS.laplace_groups_first
+    if is_many:  # one matrix is quicker than a template for each
+        _try(_matrices(workload, objective, structured, matrices), matrices, reasons)
+    if not _is_proved(matrices, objective):
+        _try(_ways(workload, objective), structured, reasons)
+    if not is_many:
+        _try(_matrices(workload, objective, structured, matrices), matrices, reasons)
+    built = structured + matrices
+    if not built and len(workload.terms) > LIMITS.laplace_groups:
+        raise TooLarge(f"{len(workload.terms):,} groups, more than {LIMITS.laplace_groups:,}")
     if not built:
         raise PlanError("; ".join(dict.fromkeys(reasons)) or "no group is a product")
-    bounds = [s.bound_for(objective) or 0.0 for s in built]
     # What has structure is read faster: a matrix must be worth it.
     errors = [s.weighted_error(objective) for s in built]
-    errors[:structured] = [e * (1 - LIMITS.matrix_gain) for e in errors[:structured]]
+    errors[: len(structured)] = [e * (1 - LIMITS.matrix_gain) for e in errors[: len(structured)]]
     best = built[errors.index(min(errors))]
-    whole = sum_of_bounds(workload)  # the largest error is no less than the mean one
-    bounds.append(whole if objective == "rmse" else whole / workload.queries)
+    whole = sum_of_bounds(workload) if structured else 0.0
+    # The largest error is no less than the mean one.
+    bounds = [whole if objective == "rmse" else whole / workload.queries]
+    bounds += [s.bound_for(objective) or 0.0 for s in built]
     return replace(best, bound=max(bounds) or None, objective=objective)
+
+
+def _is_proved(built: Sequence[Strategy], objective: Objective) -> bool:
+    """Whether the best of some strategies is next to their lower bound, so that no other helps."""
+    bound = max((s.bound_for(objective) or 0.0 for s in built), default=0.0)
+    least = min((s.weighted_error(objective) for s in built), default=inf)
+    return least <= bound * (1 + LIMITS.matrix_gain)
+
+
+def _ways(workload: Workload, objective: Objective) -> Iterator[Callable[[], Strategy]]:
+    """Weighted marginals, then products of templates for every grouping of the terms."""
+    if len(workload.terms) > LIMITS.laplace_groups:
+        return
+    yield partial(weighted_marginals, workload)
+    designs = _Designs()
+    for groups in _groupings(workload, designs):
+        yield partial(_measured, workload, groups, objective, designs)
 
 
 def _try(ways: Iterable[Callable[[], Strategy]], built: list[Strategy], reasons: list[str]) -> None:
@@ -106,19 +126,22 @@ def _try(ways: Iterable[Callable[[], Strategy]], built: list[Strategy], reasons:
 
 
 def _matrices(
-    workload: Workload, objective: Objective, others: Sequence[Strategy]
+    workload: Workload,
+    objective: Objective,
+    structured: Sequence[Strategy],
+    built: Sequence[Strategy],
 ) -> Iterator[Callable[[], Strategy]]:
     """As one matrix: on atoms, then in the span of the queries unless that comes nowhere near.
 
-    Not for tables of counts: weighted marginals are their matrix.
+    Not for tables of counts: weighted marginals are their matrix. ``built`` grows meanwhile.
     """
     terms = workload.terms
     if all(t.is_table for t in terms):
         return
-    is_along = len(terms) == 1 and len(terms[0].attributes) == 1 and bool(others)
+    is_along = len(terms) == 1 and len(terms[0].attributes) == 1 and bool(structured)
     yield partial(on_atoms, workload, objective, along=not is_along)
-    least = min((s.weighted_error() for s in others), default=inf)
-    is_bounded = any(s.bound is not None for s in others)
+    least = min((s.weighted_error() for s in [*structured, *built]), default=inf)
+    is_bounded = any(s.bound is not None for s in built)
     yield partial(in_span, workload, objective, least, with_bound=not is_bounded)
 
 

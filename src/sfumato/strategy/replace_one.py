@@ -32,6 +32,7 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import EIGEN, must_stop, spend
 from sfumato.solve.nuclear import EIGEN_ROUNDING, best_root, certified_optimum
 from sfumato.solve.orbits import orbit_problem
+from sfumato.strategy.atoms import in_span, replacements
 from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.conditions import Conditions
 from sfumato.strategy.factorization import Factorization
@@ -360,7 +361,9 @@ def for_replace_one(
 
     ``drops`` says that a replaced record can fall in no cell: then the total is not public.
     """
-    if strategy.noise != "gaussian" or strategy.records is not None:
+    if strategy.noise == "laplace":
+        return _mixed(strategy, objective, drops)
+    if strategy.records is not None:
         return strategy
     add_remove_bound = strategy.bound_for(objective)
     # With a record in no cell every column is such a distance: a bound for add-remove holds too.
@@ -390,6 +393,20 @@ def for_replace_one(
     return replace(
         best, replace_one_bound=bound or None, objective=objective, bound=add_remove_bound
     )
+
+
+def _mixed(strategy: Strategy, objective: Objective, drops: bool) -> Strategy:
+    """The best of Laplace strategies, or a mixture made for the L1 diameter if that errs less."""
+    work = strategy.workload
+    if strategy.mechanism != "laplace-optimum" or all(t.is_table for t in work.terms):
+        return strategy
+    least = strategy.weighted_error("rmse", "replace-one", drops)
+    try:
+        mixed = in_span(work, objective, least, with_bound=False, moves=replacements(drops))
+    except PlanError:
+        return strategy
+    options = [strategy, replace(mixed, bound=strategy.bound_for(objective), objective=objective)]
+    return min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
 
 
 def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Strategy:

@@ -128,7 +128,9 @@ class StrategyLimits:
     laplace_cells: int = 2**16
     """Cells of a single attribute: no template is that long, and trees are tried anyway."""
     laplace_groups: int = 2048
-    """Groups of queries between which the noise is shared."""
+    """Groups of queries between which the noise of templates is shared."""
+    laplace_groups_first: int = 16
+    """Groups from which one matrix is tried before templates for each of them."""
     laplace_groups_together: int = 256
     """Groups that one product is fitted to."""
     matrix_gain: float = 2e-3
@@ -167,6 +169,8 @@ class StrategyLimits:
     """Queries that are mixed: a step inverts a matrix of this size."""
     span_columns: int = 2048
     """Kinds of cells that a step looks at."""
+    span_total: float = 0.1
+    """Part of a column that counts as a move where the total is public."""
     span_rounds: int = 12
     """Rounds in which they join, where there are more."""
     span_rows: float = 2.0

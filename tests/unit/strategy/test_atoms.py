@@ -13,7 +13,7 @@ import pytest
 import sfumato as sf
 from sfumato.errors import TooLarge
 from sfumato.strategy import atoms
-from sfumato.strategy.atoms import AtomSums, atoms_of, in_span, on_atoms, span_error
+from sfumato.strategy.atoms import AtomSums, atoms_of, in_span, on_atoms, replacements, span_error
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.matrix import dense
 from sfumato.workload.workload import Workload
@@ -88,6 +88,21 @@ def test_answers_errors_and_sensitivities_are_those_of_the_matrices(
     assert max(pairs) <= apart <= max(pairs) * (1 + 1e-8)
     dropped = strategy.sensitivity(1, "replace-one", True, scales=[1.0]).power
     assert max(*pairs, columns.max()) <= dropped * (1 + 1e-12)
+
+
+@EVERY
+@pytest.mark.parametrize("drops", [False, True])
+def test_mixtures_for_replaced_records_are_made_for_the_diameter(name: str, drops: bool) -> None:
+    work = WORKLOADS[name]
+    strategy = in_span(work, moves=replacements(drops))
+    m, r, f = measured(strategy), read(strategy), dense_workload(work)
+    np.testing.assert_allclose(r @ m, f, atol=1e-9 * np.abs(f).max())
+    pairs = [np.abs(m[:, i] - m[:, j]).sum() for i, j in combinations(range(m.shape[1]), 2)]
+    farthest = max(pairs + [np.abs(m).sum(axis=0).max()] * drops)
+    apart = strategy.sensitivity(1, "replace-one", drops, scales=[1.0]).power
+    assert farthest * (1 - 1e-12) <= apart <= farthest * (1 + 1e-8)
+    usual = in_span(work).weighted_error("rmse", "replace-one", drops)
+    assert strategy.weighted_error("rmse", "replace-one", drops) <= 1.1 * usual
 
 
 @BOTH
