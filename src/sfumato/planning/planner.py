@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from math import inf, sqrt
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
@@ -35,7 +34,7 @@ from sfumato.planning.views import Viewed, as_asked
 from sfumato.privacy.budget import Budget, may_lose_a_record
 from sfumato.privacy.cost import gaussian_epsilon
 from sfumato.privacy.gaussian import float_down
-from sfumato.solve.effort import Effort, effort
+from sfumato.solve.effort import Effort, effort, one_thread
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.strategy.base import Strategy, check_measured, check_rank, check_unbiased
 from sfumato.strategy.biased import approximate
@@ -248,7 +247,7 @@ def choose(
     race = _Race(strategies, budget, neighbours, unit, weight, may_drop_records, written)
     considered: list[Candidate] = []
     # Thousands of small products and eigenvalue problems: threads would wait for each other.
-    with _linear_algebra().limit(limits=1, user_api="blas"):
+    with one_thread():
         for i, name in enumerate(names):
             if progress is not None:
                 progress(i, len(names), name)
@@ -261,14 +260,6 @@ def choose(
         best = replace(best, bound=sum_of_bounds(workload) or None)
     shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
     return replace(best, candidates=shown)
-
-
-@cache
-def _linear_algebra() -> ThreadpoolController:
-    """The libraries of linear algebra, looked for once: that takes longer than most forecasts."""
-    import scipy.linalg  # noqa: F401  it has its own
-
-    return ThreadpoolController()
 
 
 def _noise(name: str) -> Noise:

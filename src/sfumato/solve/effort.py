@@ -33,6 +33,7 @@ from typing import NamedTuple
 from zipfile import ZipFile
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array
@@ -48,10 +49,29 @@ __all__ = [
     "deadline",
     "effort",
     "must_stop",
+    "one_thread",
     "portion",
     "spend",
     "stop_in_time",
 ]
+
+
+@lru_cache
+def _linear_algebra() -> ThreadpoolController:
+    """The libraries of linear algebra, looked for once: that takes longer than most forecasts."""
+    import scipy.linalg  # noqa: F401  it has its own
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Linear algebra on one thread: several wait for each other on matrices of a few hundred rows.
+
+    Twenty times the CPU time on two busy cores, and sums in another order for another number.
+    """
+    with _linear_algebra().limit(limits=1, user_api="blas"):
+        yield
 
 
 FOLDER = "SFUMATO_CACHE"  # the environment variable: a folder, or "off"

@@ -25,8 +25,10 @@ at a = 0 the first is the bound of ``nuclear.py``. If a constant may be added to
 bounds hold for G with ``sum_j G_j = 0``.
 
 The search is the exponential method of multipliers: L-BFGS on R with ``max_j t_j^2`` replaced by
-``(sum_j w_j t_j^2p)^(1/p)``, then w becomes the weights of that mean, and so on. Whatever the
-search does, the bounds are valid, so the gap is.
+``(sum_j w_j t_j^2p)^(1/p)``, then w becomes the weights of that mean, and so on. A greater p
+makes the weights converge faster and the search for R slower: p grows with every gain and falls
+where there is none (``is_growing``; a free distance can move too far where p is great). Whatever
+the search does, the bounds are valid, so the gap is.
 
 Where a group permutes queries and cells and leaves F as it is, the best C commutes with it (the
 mean over the group is as good), so that C is ``C_i`` on every one of the ``m_i`` copies of part i.
@@ -48,6 +50,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sfumato.solve.effort import one_thread
 from sfumato.solve.solve_limits import LIMITS
 from sfumato.types import Array, SearchProgress
 
@@ -93,22 +96,30 @@ def nearest_ellipsoid(
     tau: float | None = None,
     is_centred: bool = False,
     tolerance: float = 1e-3,
-    most_steps: int = 2000,
+    most_steps: int = LIMITS.ellipsoid_most_steps,
     progress: SearchProgress | None = None,
     parts: Sequence[Part] = (),
+    is_growing: bool = False,
 ) -> Ellipsoid:
     """Minimise ``tr C`` for a given distance, or ``distance^2 + tau tr C`` over both.
 
     ``columns`` must have full row rank; ``is_centred`` lets a constant be added to every column.
     ``parts`` say of which rows C is made, by symmetry; of all of them once, if none are given.
-    The search ends when ``upper <= lower (1 + tolerance)^2`` or after ``most_steps`` steps.
+    The search ends when ``upper <= lower (1 + tolerance)^2``, after ``most_steps`` steps, or when
+    it gains nothing more (``is_growing``: with a growing power). Linear algebra runs on one thread.
     """
+    with one_thread():
+        search = _EllipsoidSearch(
+            columns, distance, tau, is_centred, (1 + tolerance) ** 2, most_steps, progress, parts
+        )
+        search.is_growing = is_growing
+        return _searched(search)
+
+
+def _searched(search: _EllipsoidSearch) -> Ellipsoid:
     from scipy.optimize import minimize
 
-    search = _EllipsoidSearch(
-        columns, distance, tau, is_centred, (1 + tolerance) ** 2, most_steps, progress, parts
-    )
-    if tau is not None and not is_centred and search.needs_nothing(tau):
+    if search.tau is not None and not search.is_centred and search.needs_nothing(search.tau):
         return search.nothing()
     place = search.start()
     options = {
@@ -127,7 +138,7 @@ def nearest_ellipsoid(
 
 
 class _GapClosed(Exception):
-    """The gap is closed, or the steps are used up."""
+    """The gap is closed, the steps are used up, or nothing is gained any more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +185,8 @@ class _EllipsoidSearch:
         self.best: _Point | None = None
         self.distance = self._first_distance(around) if distance is None else distance
         self.pace = 1.0
+        self.is_growing, self.power = False, LIMITS.ellipsoid_power
+        self.gap, self.idle = inf, 0
 
     def _first_distance(self, around: Array) -> float:
         """A bias as large as the noise of the singular value strategy, or less."""
@@ -268,9 +281,9 @@ class _EllipsoidSearch:
         return 2 * log(at.distance), gradient
 
     def _shares(self, at: _Point, top: float) -> tuple[Array, float]:
-        powers = self.weights * (at.stretch / top) ** LIMITS.ellipsoid_power
+        powers = self.weights * (at.stretch / top) ** self.power
         total = float(powers.sum())
-        return powers / total, top * total ** (1 / LIMITS.ellipsoid_power)
+        return powers / total, top * total ** (1 / self.power)
 
     def _propose(self, at: _Point, top: float) -> None:
         upper = at.trace * top
@@ -297,7 +310,15 @@ class _EllipsoidSearch:
         gap = sqrt(self.upper / self.lower) - 1 if self.lower > 0 else inf
         if self.progress is not None:
             self.progress(self.steps, gap)
-        if self.upper <= self.lower * self.ratio or self.steps >= self.most_steps:
+        is_gain = gap < LIMITS.ellipsoid_gain * self.gap
+        self.gap, self.idle = (gap, 0) if is_gain else (self.gap, self.idle + 1)
+        if self.is_growing:
+            growth = LIMITS.ellipsoid_power_growth
+            grown = self.power * (growth if is_gain else growth**-2)
+            self.power = min(max(grown, LIMITS.ellipsoid_power), LIMITS.ellipsoid_power_maximum)
+        is_closed = self.upper <= self.lower * self.ratio
+        is_idle = self.is_growing and self.idle >= LIMITS.ellipsoid_patience
+        if is_closed or is_idle or self.steps >= self.most_steps:
             raise _GapClosed
 
     def _prove(self, at: _Point, share: Array) -> None:

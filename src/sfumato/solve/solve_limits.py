@@ -138,9 +138,19 @@ class SolveLimits:
 
     # ellipsoid
     ellipsoid_power: float = 10.0
-    """Power p of the mean that stands for the maximum; weights make it exact in the end."""
-    ellipsoid_rounds: int = 200
-    """Updates of the weights of the columns."""
+    """First power p of the mean that stands for the maximum; weights make it exact in the end."""
+    ellipsoid_power_growth: float = 1.3
+    """Of the power with every gain; where there is none it falls, twice as fast."""
+    ellipsoid_power_maximum: float = 300.0
+    """From here on L-BFGS takes as many more steps as the weights need fewer updates."""
+    ellipsoid_rounds: int = 1000
+    """Updates of the weights of the columns, at most; steps are counted besides."""
+    ellipsoid_patience: int = 40
+    """Updates without gain: what is left of the gap is the rounding of floats."""
+    ellipsoid_gain: float = 0.99
+    """Part of the gap that must be left, at most, for a gain."""
+    ellipsoid_most_steps: int = 2000
+    """Steps of one search, each an eigenvalue problem: ten seconds for 128 columns."""
     ellipsoid_steps: int = 20
     """Steps of L-BFGS between two updates."""
     ellipsoid_eigenvalue_minimum: float = 1e-14

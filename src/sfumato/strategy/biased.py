@@ -28,6 +28,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.solve.effort import one_thread
 from sfumato.solve.ellipsoid import Ellipsoid, nearest_ellipsoid
 from sfumato.solve.orbits import CLASS_SUMS, Axis
 from sfumato.strategy.base import Block, GaussianStrategy, Strategy
@@ -55,6 +56,7 @@ __all__ = [
 # Approximate factorization, and its certificate
 
 RANK_ROUNDING = 2.0**-44
+SLACK = 1e-9  # relative: covers the float rounding of E
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +179,7 @@ def bounded_bias(
         The factorization.
 
     Raises:
-        PlanError: An argument is wrong.
+        PlanError: An argument is wrong, or the tolerance is not reached.
 
     >>> import sfumato as sf
     >>> import numpy as np
@@ -186,6 +188,7 @@ def bounded_bias(
     (True, 0.25)
     """
     matrix = _checked(F)
+    _check_tolerance(tolerance)
     if not (isinstance(alpha, int | float) and isfinite(alpha) and alpha >= 0):
         raise PlanError(f"alpha is a bias per record and must be at least 0, got {alpha!r}")
     distance = alpha * sqrt(len(matrix))
@@ -193,17 +196,38 @@ def bounded_bias(
         return _nothing(matrix)
     problem = _Reduced.of(matrix, is_centred=False)
     ellipsoid = nearest_ellipsoid(
-        problem.columns, distance=distance, tolerance=tolerance, progress=progress
+        problem.columns,
+        distance=distance,
+        tolerance=tolerance,
+        progress=progress,
+        is_growing=True,
     )
     r, m = problem.expanded(ellipsoid)
-    return ApproximateFactorization(r, m, r @ m - matrix, sqrt(ellipsoid.lower / len(matrix)))
+    lower = sqrt(ellipsoid.lower / len(matrix))
+    return _within(ApproximateFactorization(r, m, r @ m - matrix, lower), tolerance)
+
+
+def _check_tolerance(tolerance: object) -> None:
+    if not (isinstance(tolerance, int | float) and isfinite(tolerance) and tolerance > 0):
+        raise PlanError(f"tolerance is a relative error above 0, such as 1e-4, got {tolerance!r}")
+
+
+def _within(best: ApproximateFactorization, tolerance: float) -> ApproximateFactorization:
+    """The factorization, if its certificate proves the tolerance."""
+    if best.certificate > (1 + tolerance) * (1 + 16 * RANK_ROUNDING):
+        raise PlanError(
+            f"an approximate factorization is proved to be within {best.certificate - 1:.2g} of "
+            f"the least, and not within {tolerance:.2g}: ask for a tolerance of "
+            f"{2 * (best.certificate - 1):.1g} or more, or for fewer queries"
+        )
+    return best
 
 
 def least_worst_case(
     F: Array,
     noise: float,
     offset: Array | Literal["best"] | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float = LIMITS.biased_tolerance,
     progress: SearchProgress | None = None,
 ) -> ApproximateFactorization:
     """``min over R, M of max_j |E e_j|^2 / k + noise ||R||_F^2 ||M||_{1->2}^2 / k``.
@@ -228,8 +252,25 @@ def least_worst_case(
         The factorization.
 
     Raises:
-        PlanError: An argument is wrong.
+        PlanError: An argument is wrong, or the tolerance is not reached.
     """
+    _check_tolerance(tolerance)
+    best = _worst_case(F, noise, offset, tolerance, progress)
+    if best.certificate > 1 + tolerance:
+        other = _worst_case(F, noise, offset, tolerance, progress, is_growing=True)
+        best = min(best, other, key=lambda f: f.certificate)
+    return _within(best, tolerance)
+
+
+def _worst_case(
+    F: Array,
+    noise: float,
+    offset: Array | Literal["best"] | None = None,
+    tolerance: float = LIMITS.biased_tolerance,
+    progress: SearchProgress | None = None,
+    is_growing: bool = False,
+) -> ApproximateFactorization:
+    """`least_worst_case` as far as the search comes: what is proved of it is true anyway."""
     matrix = _checked(F)
     if not (isinstance(noise, int | float) and isfinite(noise) and noise > 0):
         raise PlanError(
@@ -247,7 +288,12 @@ def least_worst_case(
         return _exact(matrix, matrix[:, 0].copy(), noise)
     problem = _Reduced.of(target, is_centred=is_best)
     ellipsoid = nearest_ellipsoid(
-        problem.columns, tau=noise, is_centred=is_best, tolerance=tolerance, progress=progress
+        problem.columns,
+        tau=noise,
+        is_centred=is_best,
+        tolerance=tolerance,
+        progress=progress,
+        is_growing=is_growing,
     )
     r, m = problem.expanded(ellipsoid)
     if is_best:
@@ -302,7 +348,8 @@ class _Reduced:
         columns, where = np.unique(matrix, axis=1, return_inverse=True)
         middle = columns.mean(axis=1) if is_centred else np.zeros(len(columns))
         columns = columns - middle[:, None]
-        left, singular, _ = np.linalg.svd(columns, full_matrices=False)
+        with one_thread():
+            left, singular, _ = np.linalg.svd(columns, full_matrices=False)
         basis = left[:, singular > singular[0] * max(columns.shape) * RANK_ROUNDING]
         if basis.shape[1] > LIMITS.approximate_rank:
             raise TooLarge(
@@ -359,9 +406,6 @@ def _exact(matrix: Array, constant: Array, noise: float) -> ApproximateFactoriza
     return ApproximateFactorization(
         np.zeros((k, 1)), np.zeros((1, m)), bias, 0.0, float(noise), constant
     )
-
-
-SLACK = 1e-9  # relative: covers the float rounding of E
 
 
 @dataclass(frozen=True, eq=False)
@@ -501,7 +545,7 @@ def _weighted(
     matrix: Array, weights: Array, tau: float, is_exact: bool
 ) -> ApproximateFactorization:
     """The least worst case of the queries times their weights, in the queries' own units."""
-    factorization = least_worst_case(matrix * weights[:, None], tau, "best" if is_exact else None)
+    factorization = _worst_case(matrix * weights[:, None], tau, "best" if is_exact else None)
     offset = None if factorization.offset is None else factorization.offset / weights
     return replace(
         factorization,

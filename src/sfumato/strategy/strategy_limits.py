@@ -393,6 +393,8 @@ class StrategyLimits:
     """Classes of cells: columns of the matrix that is factorized."""
     biased_negligible: float = 1e-8
     """Part of the greatest below which a measured value is left out."""
+    biased_tolerance: float = 1e-3
+    """Relative, of the least worst error with a bias: far below what its matrix is rounded by."""
     biased_rounds: int = 8
     """Rounds of weights on the queries, for the largest error."""
     biased_evenness: float = 1e-2

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.solve.effort import one_thread
 from sfumato.solve.nuclear import best_root
 from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array, Integers, Objective, SearchProgress
@@ -170,7 +171,8 @@ def factorize(
     used = (np.abs(rows).max(axis=1) > 0) & (matters > 0)
     if not used.any():
         raise WorkloadError("no query that is not zero has a weight above 0")
-    root = best_root(rows[used], matters[used], objective, tolerance, progress)
+    with one_thread():
+        root = best_root(rows[used], matters[used], objective, tolerance, progress)
     measured = root.mixing @ rows[used]
     r = _read_off(rows, measured)[number]
     wide = np.zeros((len(measured), len(counted)))
@@ -289,12 +291,11 @@ def _approximate(
 
     if (alpha is None) == (noise is None):
         raise PlanError("give either alpha, a bound on the bias, or noise; offset goes with noise")
-    coarse = max(tolerance, LIMITS.approximate_tolerance)
     if noise is not None:
-        return least_worst_case(matrix, noise, offset, coarse, progress)
+        return least_worst_case(matrix, noise, offset, tolerance, progress)
     if offset is not None or alpha is None:
         raise PlanError("offset goes with noise: a bound on the bias needs no guess")
-    return bounded_bias(matrix, alpha, coarse, progress)
+    return bounded_bias(matrix, alpha, tolerance, progress)
 
 
 def _summed(weights: Array, number: Integers, count: int, objective: str) -> Array:

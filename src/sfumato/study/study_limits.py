@@ -74,7 +74,7 @@ class StudyLimits:
     reconstruction_error: float = 1e-8
     """The part of its maximal coefficient that may be missing from a query in R M."""
     approximate_tolerance: float = 1e-3
-    """The tolerance that the search for biased strategies is made for."""
+    """Relative, of gamma_alpha where nothing else is asked for."""
 
     # experts
     bisection_steps: int = 200

@@ -91,6 +91,58 @@ def test_gamma_alpha_is_enclosed_and_equals_a_semidefinite_program(name: str, al
     assert found.gamma >= exact * (1 - 1e-5)
 
 
+def conjunctions(d: int) -> np.ndarray:
+    bits = np.arange(2**d)
+    return ((bits[None, :] & bits[:, None]) == bits[:, None]).astype(float)
+
+
+FAMILIES = {
+    "prefix": prefix(48),
+    "bits": np.random.default_rng(5).integers(0, 2, (40, 40)).astype(float),
+    "signs": signs(40, 40),
+    "conjunctions": conjunctions(5),
+    "wide": np.random.default_rng(6).integers(0, 2, (12, 160)).astype(float),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_tolerance_is_obeyed_in_few_steps(name: str) -> None:
+    """Each step is an eigenvalue problem; before the power grew some took over 2,000 steps."""
+    matrix = FAMILIES[name]
+    top = sqrt((matrix**2).mean(axis=0).max())
+    for share in (0.001, 0.02, 0.3, 0.8):
+        steps = [0]
+        best = bounded_bias(
+            matrix, share * top, 1e-4, progress=lambda step, _, s=steps: s.append(step)
+        )
+        assert 1 - 1e-9 <= best.certificate <= 1 + 1e-4
+        assert best.alpha <= share * top * (1 + 1e-9)
+        assert max(steps) < 1000
+
+
+def test_a_tolerance_that_is_not_reached_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"within .*e-.* of the least, and not within 1e-15: ask"):
+        bounded_bias(prefix(8), 0.1, 1e-15)
+    with pytest.raises(PlanError, match="not within 1e-15"):
+        least_worst_case(prefix(8), 0.1, tolerance=1e-15)
+    for tolerance in (0, -1e-3, float("nan")):
+        with pytest.raises(PlanError, match="tolerance is a relative error above 0"):
+            bounded_bias(prefix(3), 0.1, tolerance)
+    assert factorize(prefix(8), 1e-6, alpha=0.05).certificate <= 1 + 1e-6
+
+
+def test_linear_algebra_runs_on_one_thread() -> None:
+    from threadpoolctl import threadpool_info
+
+    seen: list[int] = []
+
+    def progress(step: int, gap: float) -> None:  # noqa: ARG001
+        seen.extend(i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas")
+
+    bounded_bias(prefix(6), 0.1, progress=progress)
+    assert set(seen) == {1}
+
+
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("tau", [1e-3, 0.1, 2.0])
 def test_the_least_worst_case_equals_a_semidefinite_program(name: str, tau: float) -> None:
