@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.workload import sensitivity
-from sfumato.workload.canonical import canonical_bytes
-from sfumato.workload.predicates import indicator
+from sfumato.workload.predicates import canonical_bytes, indicator
 from sfumato.workload.sensitivity import greatest_column_power
 from sfumato.workload.terms import Predicates
 from tests.shared.dense import cells_of, dense_queries, dense_term, dense_workload, holds

@@ -27,8 +27,19 @@ import numpy.typing as npt
 
 from sfumato.domain.domain import Domain
 from sfumato.types import Integers, Mask
-from sfumato.workload.canonical import Json, written_condition, written_term
-from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or, coarsest
+from sfumato.workload.predicates import (
+    And,
+    Classes,
+    Condition,
+    Everything,
+    In,
+    Json,
+    Not,
+    Or,
+    coarsest,
+    written_condition,
+    written_term,
+)
 from sfumato.workload.queries import QuerySet
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload_limits import LIMITS

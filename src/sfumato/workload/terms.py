@@ -30,8 +30,7 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.values import unit_bits
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.types import Array, Integers, Numbers
-from sfumato.workload.canonical import Json, condition_form
-from sfumato.workload.predicates import Classes, Condition, check_conditions
+from sfumato.workload.predicates import Classes, Condition, Json, check_conditions, condition_form
 from sfumato.workload.queries import (
     EXACT,
     GRAM_ERROR,

@@ -286,7 +286,7 @@ class Workload:
 
     @cached_property
     def _digest(self) -> str:
-        from sfumato.workload.canonical import canonical_bytes
+        from sfumato.workload.predicates import canonical_bytes
 
         head = self.domain.digest().encode()
         return sha256(head + canonical_bytes(self.terms))

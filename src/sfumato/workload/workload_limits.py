@@ -90,7 +90,7 @@ class WorkloadLimits:
     question_coefficient: int = 2**50
     """The first coefficient that is too large, in steps; floats hold those below exactly."""
 
-    # canonical, primitive_rows
+    # predicates, primitive_rows
     truth_cells: int = 2**16
     """Cells of a condition's truth table that is hashed; a wider one enters as it is written."""
     axis_queries: int = 2**12
