@@ -129,6 +129,9 @@ def _plan_linear(spec: Spec, records: int | None, show_all: bool, output: Output
         document["resources"] = needed.as_json()
         document["ledger"] = None if best.in_ledger is None else best.in_ledger.as_json()
         document["recommendation"] = None if advice is None else advice.as_json()
+        shares = best.as_shares(number) if number and best.total_is_public else None
+        if shares is not None:
+            document["shares"] = shares.as_json()
     errors = "forecast errors in counts"
     if not best.workload.has_one_weight:
         errors = "forecast errors, of every query in its own unit"
@@ -136,6 +139,7 @@ def _plan_linear(spec: Spec, records: int | None, show_all: bool, output: Output
         document,
         heading(f"Plan of {spec.path}", "no data touched, nothing spent"),
         _plan_facts(best, after),
+        *([] if shares is None else [f"Shares: {shares}"]),
         *_ledger_fault(fault),
         "",
         heading("Mechanisms", errors),

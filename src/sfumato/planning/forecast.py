@@ -414,6 +414,15 @@ class Shares:
         """A bound on the error of every query at once, in shares, with probability ``1 - beta``."""
         return self.forecast.error_bound(beta) / self.records
 
+    def as_json(self) -> dict[str, object]:
+        """Public facts: n, the move and the errors, in shares."""
+        return {
+            "records": self.records,
+            "move": float(self.move),
+            "rmse": self.rmse,
+            "largest": self.largest_error,
+        }
+
     def __str__(self) -> str:
         return (
             f"answers as shares of n = {self.records:,} records, of which one moves the histogram "

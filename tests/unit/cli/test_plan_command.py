@@ -180,3 +180,19 @@ def test_a_plan_looks_at_the_ledger_and_a_release_takes_what_fits(folder: Path, 
     taken = sum(e["share"] for e in entries)  # type: ignore[index,union-attr]
     spent = run("ledger", "show", folder / "people.ledger", "--json").document["spent_share"]
     assert taken == pytest.approx(spent)
+
+
+def test_a_public_number_of_records_shows_shares(folder: Path, run: Run) -> None:
+    spec = folder / "inside.toml"
+    text = SPEC.replace('neighbours = "add-remove"', "")
+    spec.write_text(
+        'records = "all-inside"\n' + text.replace("[data]", '[data]\nneighbours = "replace-one"', 1)
+    )
+    found = run("plan", spec, "--json", "--records", "400").document
+    shares = found["shares"]
+    assert isinstance(shares, dict)
+    assert (shares["records"], shares["move"]) == (400, 2 / 400)
+    assert shares["rmse"] == pytest.approx(float(str(found["rmse"])) / 400)
+    # Without the promise a record may be dropped, and the number is private.
+    spec.write_text(spec.read_text().replace('records = "all-inside"\n', ""))
+    assert "shares" not in run("plan", spec, "--json", "--records", "400").document
