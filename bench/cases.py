@@ -147,6 +147,12 @@ def _prefixed_tables() -> Iterator[Case]:
 def _others() -> Iterator[Case]:
     """Census tables: unions of different products on the same attributes; random conditions."""
     yield Case("rmse", (("200 random rectangles", "10^12"),), lambda: rectangles(200))
+    for d in (10, 20):
+        keys = (("all monotone conjunctions", f"2^{d}"),)
+        yield Case("rmse", keys, lambda d=d: monotone(d))
+    bits = sf.Domain({f"q{i}": 2 for i in range(20)})
+    keys = (("all conjunctions of 8", "2^20"),)
+    yield Case("rmse", keys, lambda: sf.conjunctions(bits, 8), is_long=True)
     domain = "x".join(str(s) for s in CPS)
     for kind in ("rmse", "laplace"):
         yield Case(kind, (("Census SF1 persons (4151 queries)", "2x2x64x115"),), census)
@@ -154,6 +160,13 @@ def _others() -> Iterator[Case]:
         yield Case(kind, ((every, domain),), lambda: marginals(CPS, [0, 1, 2, 3, 4, 5]))
         mixed = "CPS W2: prefix(income) x prefix(age) x IdentityTotal^3"
         yield Case(kind, ((mixed, domain),), income_and_age)
+
+
+def monotone(d: int) -> Workload:
+    """The conjunctions of all sets of d yes/no attributes."""
+    names = [f"q{i}" for i in range(d)]
+    either = [[1, 1], [0, 1]]
+    return sf.product(sf.Domain(dict.fromkeys(names, 2)), dict.fromkeys(names, either))
 
 
 def rectangles(count: int) -> Workload:

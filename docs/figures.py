@@ -166,6 +166,32 @@ def fourier() -> alt.LayerChart:
     )
 
 
+def conjunction_sets() -> alt.HConcatChart:
+    """All 2^d monotone conjunctions: against d for some n, and against alpha for some n."""
+    sizes, records = range(4, 31, 2), (10_000, 1_000, 100)
+    rows = sf.study.conjunction_errors(list(sizes), list(records))
+    curves = [("without bias", r.attributes, r.exact) for r in rows if r.records == records[0]]
+    curves += [
+        (f"n = {n:,}", r.attributes, r.error) for n in records for r in rows if r.records == n
+    ]
+    left = lines(
+        curves,
+        "yes/no attributes d",
+        "least worst rmse, in counts",
+        "All 2^d monotone conjunctions, mu = 1",
+    )
+    alphas = np.geomspace(0.002, 0.3, 14).tolist()
+    some = sf.study.conjunction_errors(20, list(records), alphas)
+    biased = [(f"n = {n:,}", r.alpha, r.error / n) for n in records for r in some if r.records == n]
+    right = lines(
+        biased,
+        "bias alpha per record",
+        "worst rmse, as a share of n",
+        "d = 20: bias against noise",
+    )
+    return alt.hconcat(left, right).resolve_scale(color="independent")
+
+
 def laplace_optimum() -> alt.LayerChart:
     works = [(n, sf.prefixes(sf.Domain({"age": n}), "age")) for n in (8, 32, 128, 512)]
     names = {
@@ -464,13 +490,14 @@ def randomized_response() -> alt.LayerChart:
     )
 
 
-FIGURES: dict[str, Callable[[], alt.LayerChart]] = {
+FIGURES: dict[str, Callable[[], alt.LayerChart | alt.HConcatChart]] = {
     "laplace": laplace,
     "gaussian": gaussian,
     "contingency-table": contingency_table,
     "binary-tree": binary_tree,
     "wavelet": wavelet,
     "fourier": fourier,
+    "conjunction-sets": conjunction_sets,
     "laplace-optimum": laplace_optimum,
     "factorization": factorization,
     "projection-n": projection,

@@ -61,7 +61,21 @@ def written_conjunctions() -> Strategy:
     return conjunctions_by_polynomial(sf.predicates(domain, asked), RECORDS, 0.5)
 
 
-CASES = [prefixes, prefixes_of_a_public_number, conjunctions, written_conjunctions]
+def conjunctions_by_degree() -> Strategy:
+    from sfumato.strategy.degrees import by_degrees, symmetric_set
+
+    work = sf.product(
+        Domain({f"q{i}": 2 for i in range(4)}), {f"q{i}": [[1, 1], [0, 1]] for i in range(4)}
+    )
+    family = symmetric_set(work)
+    assert family is not None
+    return by_degrees(work, family, RECORDS, 0.5)
+
+
+CASES = [
+    *(prefixes, prefixes_of_a_public_number),
+    *(conjunctions, written_conjunctions, conjunctions_by_degree),
+]
 
 
 def noiseless(forecast: Forecast, counts: np.ndarray) -> np.ndarray:
