@@ -47,7 +47,12 @@ from sfumato_audit.published import LAST, LOW, PUBLISHED, place_and_value
 from sfumato_audit.subjects.chosen import AROUND, mwem_subject, selection_subject
 from sfumato_audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
 from sfumato_audit.subjects.local import Code, one_bit_subject, unary_subject
-from sfumato_audit.subjects.measured import K_QUERIES, Measuring, k_norm_subject
+from sfumato_audit.subjects.measured import (
+    K_QUERIES,
+    Measuring,
+    k_norm_subject,
+    pairs_by_degree,
+)
 from sfumato_audit.subjects.online import LANES, filter_subject
 from sfumato_audit.subjects.sources import (
     DOMAIN,
@@ -237,6 +242,7 @@ def _wrong_noise() -> tuple[Subject[Answers] | Subject[Table], ...]:
         _halved(),
         _half_norm(),
         _by_length(),
+        _one_character_of_each_degree(),
     )
 
 
@@ -310,6 +316,26 @@ def _by_length() -> Subject[Table]:
     return Subject(
         "Laplace noise by the L2 norm of a matrix",
         Claim.of(Cost.pure(privacy_loss(strategy, right, "add-remove"))),
+        listed_pairs(domain.shape, "add-remove"),
+        run.sampler,
+        hint=run.hint,
+        is_broken=True,
+    )
+
+
+def _one_character_of_each_degree() -> Subject[Table]:
+    """Conjunctions by degrees, as if a record moved one character of every degree only."""
+    domain = Domain(dict.fromkeys(("one", "two", "three"), 2))
+    strategy = pairs_by_degree(domain)
+    right = calibrate(strategy, 1.0, "add-remove")
+    wrong = tuple(
+        replace(law, units=int(law.units / block.term.rows))
+        for law, block in zip(right, strategy.blocks, strict=True)
+    )
+    run = Measuring(domain, strategy.blocks, wrong, "add-remove")
+    return Subject(
+        "conjunctions by degrees: one character of each counted",
+        Claim.of(Cost.gaussian(privacy_loss(strategy, right, "add-remove"))),
         listed_pairs(domain.shape, "add-remove"),
         run.sampler,
         hint=run.hint,

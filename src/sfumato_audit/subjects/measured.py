@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 
@@ -52,6 +53,7 @@ __all__ = [
     "k_norm_subject",
     "measured_subject",
     "opened",
+    "pairs_by_degree",
     "planned_subjects",
 ]
 
@@ -238,13 +240,8 @@ def _variants() -> Iterator[tuple[str, Strategy]]:
     yield "factorization, as it was asked", _viewed(conditions | marginals(plane, 1) | conditions)
     yield BIASED, approximate(total, 1.0, PERSONS, "rmse")
     bits = Domain({"one": 2, "two": 2, "three": 2})
-    both = predicates(
-        bits, ["one = 1 and two = 0", "one = 1 and three = 1", "two = 0 and three = 1"]
-    )
-    family = symmetric_set(both)
-    assert family is not None  # noqa: S101 - they are all conjunctions of two
-    yield "conjunctions by degrees", by_degrees(both, family)
-    yield "conjunctions by degrees, biased", by_degrees(both, family, PERSONS)
+    yield "conjunctions by degrees", pairs_by_degree(bits)
+    yield "conjunctions by degrees, biased", pairs_by_degree(bits, PERSONS)
 
 
 def _laplace_matrices() -> Iterator[tuple[str, Strategy]]:
@@ -254,6 +251,15 @@ def _laplace_matrices() -> Iterator[tuple[str, Strategy]]:
     conditions = predicates(plane, [age >= 1, (age >= 2) | (sex == 1), sex == 0])
     yield "laplace-optimum, atoms", on_atoms(conditions)
     yield "laplace-optimum, matrix", in_span(conditions)
+
+
+def pairs_by_degree(domain: Domain, records: int | None = None) -> Strategy:
+    """All conjunctions of two of some yes/no attributes, measured degree by degree."""
+    literals = [attribute(domain, n) == i % 2 for i, n in enumerate(domain.names)]
+    work = predicates(domain, [a & b for a, b in combinations(literals, 2)])
+    family = symmetric_set(work)
+    assert family is not None  # noqa: S101 - they are all conjunctions of two
+    return by_degrees(work, family, records)
 
 
 def _viewed(work: Workload) -> Strategy:
