@@ -297,15 +297,6 @@ def _words(random: WordSource | None, is_guarded: bool) -> WordSource:
 # Where exact numbers come from
 
 
-class _Cells(Domain):
-    """The cells of an array: every record is in one of them, so that none is ever dropped."""
-
-    @property
-    def keeps_every_record(self) -> bool:
-        """As the histogram lists them."""
-        return True
-
-
 @dataclass(frozen=True, eq=False)
 class Instance:
     """An instance of the query release problem: linear queries, and the data set.
@@ -341,7 +332,7 @@ class Instance:
             )
         size = _cell_count(queries, data)
         counts = _histogram(data, size) if records is None else _tally(records, size)
-        domain = _Cells({"cell": size})
+        domain = Domain({"cell": size}, records="all-inside")  # as the histogram lists them
         return cls(_asked_of(queries, domain), None, Sensitive(counts), neighbours, False)
 
     @property
