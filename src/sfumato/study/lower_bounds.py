@@ -30,6 +30,10 @@ __all__ = [
     "unit_error",
 ]
 
+_MARGIN = 1e-13
+"""What is taken off a least eigenvalue, as a part of the trace, so that rounding errors of
+eigenvalues never raise a bound: Theorem 1 of docs/proofs/lower-bounds.md needs that order."""
+
 
 @dataclass(frozen=True, eq=False)
 class LowerBound:
@@ -214,7 +218,7 @@ def _diagonal_below(gram: Array, values: Array) -> Array:
         root = 1 / np.sqrt(scaling)
         scaled = gram * np.outer(root, root)
         least = float(eigvalsh(scaled, subset_by_index=[0, 0])[0])
-        weights = max(least - LIMITS.bound_margin * float(scaled.trace()), 0.0) * scaling
+        weights = max(least - _MARGIN * float(scaled.trace()), 0.0) * scaling
         if (value := float(weights @ values)) > most:
             best, most = weights, value
     return best

@@ -156,9 +156,6 @@ class StudyLimits:
     """Lengths of a bit that are tried: neighbours differ by a twentieth at most."""
     bound_rank_tolerance: float = 1e-7
     """A column nearer than this part of the longest to the span of others tells nothing more."""
-    bound_margin: float = 1e-13
-    """What is taken off a least eigenvalue, as a part of the trace, so that rounding errors of
-    eigenvalues never raise a bound. Part of a proof."""
     bound_condition: float = 1e10
     """The inverse of a matrix of a greater condition is not used as a scaling."""
 
