@@ -89,6 +89,27 @@ def test_each_bound_holds_by_itself(case: str) -> None:
         assert bounds[0] <= bounds[1] * (1 + 1e-6)
 
 
+def test_the_bound_of_a_biased_plan_holds_for_the_worst_data() -> None:
+    """All records in one cell: the bias is greatest, and noise comes on top of it."""
+    work, records, draws = sf.prefixes(sf.Domain({"x": 24}), "x"), 20, 4000
+    plan = sf.plan(
+        work, sf.Budget(mu=0.5), mechanism="approximate", records=records, allow_bias=True
+    )
+    strategy, rng = plan.strategy, np.random.default_rng(8)
+    assert strategy.records == records
+    noise = plan.forecast.noise[0].scale * rng.normal(size=(draws, sum(strategy.block_rows)))
+    spread = np.array([strategy.answer(0, [z]) - strategy.answer(0, [0 * z]) for z in noise])
+    allowed, measured = BETA + 4 * (BETA / draws) ** 0.5, strategy.blocks[0].term
+    of_noise = np.quantile(np.abs(spread).max(axis=1), 1 - BETA)
+    misses = []
+    for cell, table in enumerate(records * np.eye(24)):
+        bias = strategy.answer(0, [measured.answer(table)]) - records * (np.arange(24) >= cell)
+        farthest = np.abs(bias + spread).max(axis=1)
+        assert np.mean(farthest > plan.error_bound(BETA)) < allowed
+        misses.append(np.mean(farthest > of_noise))
+    assert max(misses) > allowed  # a twin without the bias
+
+
 def _tail(scales: list[float], t: float) -> tuple[float, float]:
     """The bound on ``P(|sum a L| > t)`` by the draws themselves, and by their moments alone."""
     a = np.array(scales)
