@@ -32,7 +32,7 @@ the search does, the bounds are valid, so the gap is.
 
 Where a group permutes queries and cells and leaves F as it is, the best C commutes with it (the
 mean over the group is as good), so that C is ``C_i`` on every one of the ``m_i`` copies of part i.
-One column of every orbit and one copy of every part are then enough (``Part``): the trace is
+One column of every orbit and one copy of every part are then enough (``OrbitPart``): the trace is
 ``sum_i m_i tr C_i``, and the mean over an orbit of ``p p'`` is ``p_i p_i' / m_i`` on each copy.
 
 References: Edmonds, Nikolov, Ullman 2020, "The power of factorization mechanisms in local and
@@ -56,12 +56,12 @@ from sfumato.types import Array, SearchProgress
 
 __all__ = [
     "Ellipsoid",
-    "Part",
+    "OrbitPart",
     "nearest_ellipsoid",
 ]
 
 
-class Part(NamedTuple):
+class OrbitPart(NamedTuple):
     """Rows of the columns that C does not mix with others, and how often the part occurs.
 
     A column has the length of all copies together: its rows of a part are those of one copy times
@@ -98,7 +98,7 @@ def nearest_ellipsoid(
     tolerance: float = 1e-3,
     most_steps: int = LIMITS.ellipsoid_most_steps,
     progress: SearchProgress | None = None,
-    parts: Sequence[Part] = (),
+    parts: Sequence[OrbitPart] = (),
     is_growing: bool = False,
 ) -> Ellipsoid:
     """Minimise ``tr C`` for a given distance, or ``distance^2 + tau tr C`` over both.
@@ -168,12 +168,12 @@ class _EllipsoidSearch:
         ratio: float,
         most_steps: int,
         progress: SearchProgress | None,
-        parts: Sequence[Part] = (),
+        parts: Sequence[OrbitPart] = (),
     ) -> None:
         if (distance is None) == (tau is None):
             raise TypeError("give either the distance or tau")
         self.columns, self.tau = columns, tau
-        self.parts = list(parts) or [Part(len(columns), 1.0)]
+        self.parts = list(parts) or [OrbitPart(len(columns), 1.0)]
         self.copies = np.repeat([p.copies for p in self.parts], [p.rows for p in self.parts])
         self.is_centred, self.ratio = is_centred, ratio
         self.most_steps, self.progress = most_steps, progress
@@ -196,7 +196,7 @@ class _EllipsoidSearch:
             total += sqrt(part.copies) * float(singular.sum())
         return min(sqrt(self.tau or 0.0) * total, self.farthest / 2)
 
-    def _rows(self) -> Iterator[tuple[Part, slice]]:
+    def _rows(self) -> Iterator[tuple[OrbitPart, slice]]:
         """The parts, each with its rows of the columns."""
         first = 0
         for part in self.parts:

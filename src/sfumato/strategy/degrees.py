@@ -43,7 +43,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
-from sfumato.solve.ellipsoid import Part, nearest_ellipsoid
+from sfumato.solve.ellipsoid import OrbitPart, nearest_ellipsoid
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
 from sfumato.strategy.conjunctions import MOST_ATTRIBUTES, Cube, clauses_of
 from sfumato.strategy.strategy_limits import LIMITS
@@ -312,7 +312,7 @@ def least_gamma(weights: Sequence[float], alpha: float, tolerance: float = 1e-3)
     return OptimalError(sqrt(best.upper / total), lower, alpha)
 
 
-def _orbit_columns(weights: Sequence[float]) -> tuple[Array, list[Part], float]:
+def _orbit_columns(weights: Sequence[float]) -> tuple[Array, list[OrbitPart], float]:
     """A column of F for every weight of a record, its parts, and the sum of the squared weights."""
     w = np.asarray(weights, dtype=np.float64)
     d = len(w) - 1
@@ -323,7 +323,7 @@ def _orbit_columns(weights: Sequence[float]) -> tuple[Array, list[Part], float]:
             own = np.zeros((len(rows), d + 1))
             own[:, piece.sizes] = np.sqrt(w[piece.sizes])[rows, None] * piece.queries[rows]
             columns.append(own * np.sqrt(piece.copies / _orbits(d)))
-            parts.append(Part(len(rows), float(piece.copies)))
+            parts.append(OrbitPart(len(rows), float(piece.copies)))
     return np.vstack(columns), parts, float(w @ _orbits(d))
 
 
@@ -331,7 +331,7 @@ def _orbit_columns(weights: Sequence[float]) -> tuple[Array, list[Part], float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Shares:
+class DegreeShares:
     """``phi_l`` by degree, u by weight of the records, and the squared error and bias they have."""
 
     phi: Array
@@ -357,7 +357,7 @@ def _measured(d: int, phi: Array, piece: _Piece) -> Array:
     return np.sqrt(2.0**d * phi[piece.sizes] / _orbits(d)[piece.sizes])[:, None] * piece.characters
 
 
-def best_shares(weights: Array, noise: float, top: int | None = None) -> Shares:
+def best_shares(weights: Array, noise: float, top: int | None = None) -> DegreeShares:
     """The shares of the degrees of least worst error, per record, and the u of the worst case.
 
     Args:
@@ -371,7 +371,7 @@ def best_shares(weights: Array, noise: float, top: int | None = None) -> Shares:
     u = np.full(d + 1, 1 / (d + 1))
     phi = np.where(np.arange(d + 1) <= (d if top is None else top), 1.0, 0.0)
     phi /= phi.sum()
-    best = Shares(phi, u, np.inf, 0.0)
+    best = DegreeShares(phi, u, np.inf, 0.0)
     last = np.inf
     for step in range(LIMITS.degree_steps):
         bias, errors = np.zeros(d + 1), np.zeros(d + 1)
@@ -382,7 +382,7 @@ def best_shares(weights: Array, noise: float, top: int | None = None) -> Shares:
             errors[piece.sizes] += piece.copies * noise * (own @ r**2)
         value = (float(bias.max()) + float(errors.sum())) / total
         if value < best.error:
-            best = Shares(phi, u, value, float(bias.max()) / total)
+            best = DegreeShares(phi, u, value, float(bias.max()) / total)
         if step % LIMITS.degree_rest == LIMITS.degree_rest - 1:
             if best.error > last * (1 - LIMITS.degree_gain):
                 break

@@ -172,7 +172,7 @@ def test_half_a_million_distinct_columns(objective: str) -> None:
         asked.append(whole)
     strategy = dense(sf.predicates(domain, asked), objective)
     reached = strategy.weighted_error(objective)
-    assert strategy._mixture.columns.shape[1] > 2**18
+    assert strategy.mixture.columns.shape[1] > 2**18
     assert 1 <= (reached / strategy.bound) ** 0.5 <= 1.0001
 
 
