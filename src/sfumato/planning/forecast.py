@@ -40,7 +40,7 @@ __all__ = [
     "CombinationError",
     "Forecast",
     "GroupForecast",
-    "Shares",
+    "ShareForecast",
     "Spread",
     "answer_covariance",
     "combination_error",
@@ -347,7 +347,7 @@ class Forecast:
         """
         return self.all_within(beta).counts
 
-    def as_shares(self, records: int) -> Shares:
+    def as_shares(self, records: int) -> ShareForecast:
         """The errors in shares of a public number of records; refused where it is private."""
         if isinstance(records, bool) or not isinstance(records, int) or records < 1:
             raise PlanError(
@@ -359,7 +359,7 @@ class Forecast:
                 'neighbours="replace-one" for single rows of a stored table, and a domain that '
                 'drops none: sf.Domain(..., records="all-inside")'
             )
-        return Shares(self, records)
+        return ShareForecast(self, records)
 
     def all_within(self, beta: float) -> AllWithin:
         """How far off the farthest answer is with probability ``1 - beta`` at most, and why.
@@ -385,7 +385,7 @@ Coefficients = Mapping[int, float] | Sequence[float] | Array
 
 
 @dataclass(frozen=True, eq=False)
-class Shares:
+class ShareForecast:
     """A forecast in shares of a public number n of records: the notes' normalised answers.
 
     Replacing one of n records moves two entries of the histogram of shares by 1/n each: ``move`` is

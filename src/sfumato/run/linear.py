@@ -47,7 +47,7 @@ from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
-    from sfumato.planning.forecast import Coefficients, Shares, Spread
+    from sfumato.planning.forecast import Coefficients, ShareForecast, Spread
     from sfumato.planning.joint_errors import AllWithin
     from sfumato.planning.resources import Resources
     from sfumato.privacy.noise_laws import BlockNoise
@@ -451,7 +451,7 @@ class Plan:
         """
         return self.forecast.all_within(beta)
 
-    def as_shares(self, records: int) -> Shares:
+    def as_shares(self, records: int) -> ShareForecast:
         """The forecast for answers as shares of a public number of records, as in the notes.
 
         Args:
