@@ -656,6 +656,21 @@ class ByDegree(GaussianStrategy):
         power = sum(s * b.term.rows for s, b in zip(scales, self.blocks, strict=True))
         return SensitivityBound(float(power) * ROUND_UP, is_exact=True)
 
+    def _of_replaced(self, norm: Norm, scales: Sequence[float], may_drop_records: bool) -> float:
+        """Exact in L2: cells that differ in h attributes are ``2 C(d, l) - 2 K_l(h)`` apart."""
+        if norm != 2:
+            return super()._of_replaced(norm, scales, may_drop_records)
+        d, degrees = self._d, [self._characters(b).degree for b in self.blocks]
+        apart = max(
+            sum(
+                s * (2 * comb(d, level) - 2 * _krawtchouk(d, level, h))
+                for s, level in zip(scales, degrees, strict=True)
+            )
+            for h in range(1, d + 1)
+        )
+        longest = self.maximum_column(2, scales).power if may_drop_records else 0.0
+        return max(float(apart) * ROUND_UP, longest)
+
     def describe(self) -> list[str]:
         """What is measured of every degree, and what the bias comes to."""
         out = [
