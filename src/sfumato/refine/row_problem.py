@@ -408,7 +408,8 @@ class RowProblem:
         conditions = self.conditions
         misses = seen.pull - conditions.values
         value = conditions.fixed + 0.5 * float(conditions.weights @ misses**2)
-        for s, part in self.tables:
+        value += self._direct.evaluate(seen.cells, out)
+        for s, part in self._indirect:
             at = self.layout.slice_of(s)
             misfit = part.term.answer(seen.cells[at].reshape(part.term.shape)) - part.values
             pulled = part.weights * misfit
@@ -420,10 +421,20 @@ class RowProblem:
     @cached_property
     def curvature(self) -> Array:
         """The curvature of the module docstring, cell by cell."""
-        out = np.zeros(self.layout.length)
-        for s, part in self.tables:
+        out = self._direct.weights.copy()
+        for s, part in self._indirect:
             out[self.layout.slice_of(s)] += _bend(part)
         return out
+
+    @cached_property
+    def _indirect(self) -> tuple[tuple[int, FitPart], ...]:
+        """The other parts, which ask for sums of cells."""
+        return tuple(t for t in self.tables if not t[1].term.is_table)
+
+    @cached_property
+    def _direct(self) -> _DirectTables:
+        """The parts that ask for the tables themselves."""
+        return _direct_tables(self.layout, [t for t in self.tables if t[1].term.is_table])
 
     def answers(self, codes: Codes, weights: Array) -> list[Array]:
         """``F h`` of every part, in the order of the fit."""
@@ -436,9 +447,45 @@ class RowProblem:
                 out.append(next(wide))
             else:
                 s, _ = next(narrow)
-                table = seen.cells[self.layout.slice_of(s)].reshape(part.term.shape)
-                out.append(part.term.answer(table))
+                table = seen.cells[self.layout.slice_of(s)]
+                is_table = part.term.is_table
+                shaped = table if is_table else table.reshape(part.term.shape)
+                out.append(table.copy() if is_table else part.term.answer(shaped))
         return out
+
+
+@dataclass(frozen=True, eq=False)
+class _DirectTables:
+    """All parts whose queries are the cells themselves, as one function over the layout.
+
+    Thousands of small tables take one pass. A cell that several parts ask for, as measured and as
+    a prior expects it, has their mean; ``fixed`` is the part of f that nothing can change.
+    """
+
+    values: Array
+    weights: Array
+    fixed: float
+
+    def evaluate(self, cells: Array, out: Array | None) -> float:
+        """Their part of f; its gradient is added to ``out``."""
+        misses = cells - self.values
+        pulled = self.weights * misses
+        if out is not None:
+            out += pulled
+        return self.fixed + 0.5 * float(pulled @ misses)
+
+
+def _direct_tables(places: RowLayout, tables: Sequence[tuple[int, FitPart]]) -> _DirectTables:
+    weights, values, fixed = np.zeros(places.length), np.zeros(places.length), 0.0
+    for s, part in tables:
+        at = places.slice_of(s)
+        before, after = weights[at], weights[at] + part.weights
+        share = np.divide(part.weights, after, out=np.zeros_like(after), where=after > 0)
+        misses = part.values - values[at]
+        fixed += 0.5 * float((before * share) @ misses**2)
+        values[at] += share * misses
+        weights[at] = after
+    return _DirectTables(values, weights, fixed)
 
 
 def problem(fit: Fit, total: float, constraints: Constraints | None = None) -> RowProblem:
@@ -462,8 +509,6 @@ def _bend(part: FitPart) -> Array | float:
     term, weights = part.term, part.weights
     if not weights.any():
         return 0.0
-    if term.is_table:
-        return weights
 
     def gram(x: Array) -> Array:
         moved = term.adjoint(weights * term.answer(x.reshape(term.shape)))

@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, prod
-from string import ascii_letters
 
 import numpy as np
 
@@ -128,12 +127,12 @@ def _slope(problem: RowProblem, shares: list[Array], cells: Array, attribute: in
     for e in range(places.held_start[attribute], places.held_start[attribute + 1]):
         s = int(places.held_set[e])
         names = places.member[places.member_start[s] : places.member_start[s + 1]].tolist()
-        table = cells[places.slice_of(s)].reshape([len(shares[a]) for a in names])
-        letters = ascii_letters[: len(names)]
-        others = [(letters[i], shares[a]) for i, a in enumerate(names) if a != attribute]
-        axis = letters[names.index(attribute)]
-        spec = ",".join([letters, *(c for c, _ in others)]) + "->" + axis
-        out += np.einsum(spec, table, *(p for _, p in others), optimize=True)
+        table, at = cells[places.slice_of(s)], names.index(attribute)
+        for a in names[:at:-1]:  # axes after it, the last first, then those before it
+            table = table.reshape(-1, len(shares[a])) @ shares[a]
+        for a in names[:at]:
+            table = shares[a] @ table.reshape(len(shares[a]), -1)
+        out += table
     return problem.total * out
 
 

@@ -32,7 +32,7 @@ measurements: ``python -m bench shrinkage``, docs/mechanisms/projection.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -129,39 +129,94 @@ def find_prior(domain: Domain, tables: Sequence[ReleasedTable], n: float) -> Pri
         raise PlanError(f"a prior needs a total above 0, got {n}")
     used = [t for t in tables if t.attributes and not t.is_spread]
     shares = {a.name: _one_way(domain, used, a.name, n) for a in domain}
+    stacks = _stacks(used)
     prior = Prior(shares, (), n)
     for _ in range(LIMITS.prior_rounds):
-        weighted, tau = [], []
-        for table in used:
-            base = np.maximum(prior.expected(table.attributes), LIMITS.prior_count_minimum)
-            variance = np.full(base.shape, table.error**2)
-            if base.ndim > 1:
-                tau.append(dispersion(table.values - base, base, table.error**2))
-                variance += tau[-1] * base
-            weighted.append((table, 1 / np.maximum(variance, LIMITS.prior_variance_minimum)))
-        prior = Prior(_alternate(prior, weighted), tuple(tau), n)
+        weights, tau = [], {}
+        for stack in stacks:
+            base = np.maximum(stack.expected(prior.shares, n), LIMITS.prior_count_minimum)
+            variance = np.empty_like(base)
+            for i, (place, error) in enumerate(zip(stack.places, stack.errors, strict=True)):
+                variance[i] = error**2
+                if base.ndim > 2:
+                    tau[place] = dispersion(stack.values[i] - base[i], base[i], error**2)
+                    variance[i] += tau[place] * base[i]
+            weights.append(1 / np.maximum(variance, LIMITS.prior_variance_minimum))
+        ordered = tuple(tau[place] for place in sorted(tau))
+        prior = Prior(_alternate(prior, stacks, weights), ordered, n)
     return prior
 
 
-def _alternate(prior: Prior, weighted: Sequence[tuple[ReleasedTable, Array]]) -> dict[str, Array]:
+@dataclass(frozen=True, eq=False)
+class _Stack:
+    """Tables of one shape, so that thousands of small ones take one pass; ``places`` among all."""
+
+    names: tuple[Names, ...]
+    values: Array
+    errors: tuple[float, ...]
+    places: tuple[int, ...]
+
+    def expected(
+        self, shares: Mapping[str, Array], total: float, skipped: int | None = None
+    ) -> Array:
+        """The product tables; without the shares of one axis, where one is skipped."""
+        return self.products(shares, total, range(len(self.names)), skipped)
+
+    def products(
+        self, shares: Mapping[str, Array], total: float, which: Iterable[int], skipped: int | None
+    ) -> Array:
+        """The product tables of some."""
+        chosen = [self.names[i] for i in which]
+        out = np.full((len(chosen),) + (1,) * (self.values.ndim - 1), total)
+        for axis in range(self.values.ndim - 1):
+            if axis != skipped:
+                each = np.stack([shares[names[axis]] for names in chosen])
+                along = [-1 if i == axis else 1 for i in range(self.values.ndim - 1)]
+                out = out * each.reshape(len(chosen), *along)
+        return out
+
+    @cached_property
+    def holding(self) -> dict[str, list[tuple[int, Integers]]]:
+        """By attribute: the axes it is on, with the tables where it is."""
+        out: dict[str, list[tuple[int, Integers]]] = {}
+        for axis in range(self.values.ndim - 1):
+            for name in dict.fromkeys(names[axis] for names in self.names):
+                which = [i for i, names in enumerate(self.names) if names[axis] == name]
+                out.setdefault(name, []).append((axis, np.array(which, dtype=np.int64)))
+        return out
+
+
+def _stacks(tables: Sequence[ReleasedTable]) -> list[_Stack]:
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for place, table in enumerate(tables):
+        by_shape.setdefault(table.values.shape, []).append(place)
+    return [
+        _Stack(
+            tuple(tables[i].attributes for i in places),
+            np.stack([tables[i].values for i in places]),
+            tuple(tables[i].error for i in places),
+            tuple(places),
+        )
+        for places in by_shape.values()
+    ]
+
+
+def _alternate(
+    prior: Prior, stacks: Sequence[_Stack], weights: Sequence[Array]
+) -> dict[str, Array]:
     """The shares of alternating least squares of ``n p x q x ...`` against weighted tables."""
     shares = dict(prior.shares)
     for _ in range(LIMITS.prior_sweeps):
         moved = 0.0
         for name, share in shares.items():
             bend, pull = np.zeros(len(share)), np.zeros(len(share))
-            for table, weights in weighted:
-                if name not in table.attributes:
-                    continue
-                axis = table.attributes.index(name)
-                others = np.full((), prior.total)
-                for other in table.attributes:
-                    factor = np.ones(1) if other == name else shares[other]
-                    others = np.multiply.outer(others, factor)
-                pulled = weights * others
-                away = tuple(i for i in range(others.ndim) if i != axis)
-                bend += (pulled * others).sum(axis=away)
-                pull += (pulled * table.values).sum(axis=away)
+            for stack, weight in zip(stacks, weights, strict=True):
+                for axis, which in stack.holding.get(name, ()):
+                    others = stack.products(shares, prior.total, which, axis)
+                    pulled = weight[which] * others
+                    away = tuple(i for i in range(others.ndim) if i != axis + 1)
+                    bend += (pulled * others).sum(axis=away)
+                    pull += (pulled * stack.values[which]).sum(axis=away)
             if not bend.any():
                 continue
             bend = np.maximum(bend, 1e-12 * float(bend.max()))
@@ -187,7 +242,7 @@ def dispersion(differences: Array, expected: Array, variance: float) -> float:
     best = low
     for _ in range(LIMITS.dispersion_refinements):
         grid = np.linspace(low, high, LIMITS.dispersion_grid)
-        fits = [_likelihood(squares, expected, variance, t) for t in grid]
+        fits = _likelihoods(squares, expected, variance, grid)
         best = float(grid[int(np.argmax(fits))])
         step = float(grid[1] - grid[0])
         low, high = (
@@ -197,9 +252,9 @@ def dispersion(differences: Array, expected: Array, variance: float) -> float:
     return float(np.exp(best))
 
 
-def _likelihood(squares: Array, expected: Array, variance: float, log_tau: float) -> float:
-    spread = np.exp(log_tau) * expected + variance
-    return -0.5 * float(np.log(spread).sum() + (squares / spread).sum())
+def _likelihoods(squares: Array, expected: Array, variance: float, log_taus: Array) -> Array:
+    spread = np.multiply.outer(np.exp(log_taus), expected) + variance
+    return np.asarray(-0.5 * (np.log(spread) + squares / spread).sum(axis=1))
 
 
 def one_way_shares(tables: Sequence[ReleasedTable], name: str, n: float) -> Array | None:
