@@ -16,15 +16,18 @@ objective's norm may rise above that of the unbiased answers; see ``docs/mechani
                                                              (``shrink``)
     cells can be listed                                      the projection, with a certified
                                                              distance (``cells``)
-    cells cannot, tables of the queries can                  weighted rows, fitted to the answers,
-                                                             each by its variance, and to a prior
-                                                             around independence (``rows``)
+    cells cannot, tables of the queries can                  the projection by weighted rows
+                                                             (``rows``), mixed with rows that are
+                                                             fitted to a prior around independence
+                                                             too, as held-out noise says
+                                                             (``shrink``)
     neither, or the search did not come near enough          none (``Unrefined`` says why): the
                                                              release publishes unbiased answers
 
 The minimax histogram was never worse in the maximum error than least squares where both were
-measured (``bench boosting``). Rows are an estimate and no projection: where they miss the answers
-by more than their noise explains, they are not used.
+measured (``bench boosting``). Without ``shrinks`` there is no guess and no prior: the projection,
+at any size. Rows come near it as far as their search goes: where they miss the answers by more than
+their noise explains, they are not used.
 
 Post-processing of released numbers: no privacy is spent (Dwork, Roth 2014, Proposition 2.1), and
 the same measurements give the same answers.
@@ -46,11 +49,27 @@ from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
-from sfumato.refine.draws import Draws
+from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Grid, alike
-from sfumato.refine.reconstruct import Fit, fit_answers, released_tables, released_total
+from sfumato.refine.reconstruct import (
+    Fit,
+    ReleasedTable,
+    fit_answers,
+    released_tables,
+    released_total,
+)
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.refine.shrink import PublicRecords, Shrunk, shrunk_towards, with_prior
+from sfumato.refine.row_problem import problem
+from sfumato.refine.rows import WeightedRows, fit_rows
+from sfumato.refine.shrink import (
+    PRIOR,
+    HeldOut,
+    PublicRecords,
+    RowPair,
+    Shrunk,
+    shrunk_towards,
+    with_prior,
+)
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Progress
 from sfumato.workload.constraints import Constraints, agreed_total
@@ -120,7 +139,14 @@ class Refined:
         if self.method == "adaptive":
             return "one estimate, measured where it was worst"
         if self.method == "rows":
-            return "weighted records fitted to what was measured, with a prior around independence"
+            words = "projected onto the answers of weighted records"
+            weight = 1 - self.share
+            if not weight:
+                return words
+            return (
+                f"{words} ({self.share:.0%} of the answers), mixed with records fitted to a prior "
+                f"around independence ({weight:.0%}, as held-out noise says)"
+            )
         words = "projected onto the answers of histograms"
         if self.method == "largest":
             return f"{words}, the largest difference as small as can be"
@@ -173,8 +199,8 @@ def refined(
         forecast: The planned strategy, its noise and its workload.
         measured: What the vault released, for the public number of records.
         unbiased: The unbiased answers of every group.
-        shrinks: Whether a projection that noise outweighs is drawn towards guesses, and a plan for
-            the maximum error gets the minimax histogram.
+        shrinks: Whether a projection is drawn towards guesses or a prior as far as noise asks, and
+            a plan for the maximum error gets the minimax histogram.
         public: Public records, a guess besides even counts and independent attributes.
         steps: Multiplications of each search, after which its best result is taken or dropped.
         constraints: What the histogram or the rows must meet, up to rounding. Guesses do not, so
@@ -197,7 +223,8 @@ def refined(
         search = _CellSearch(forecast, fit, grid, measured.rows, public, steps, watch)
         return search.shrunk() if shrinks else search.projected()
     if sum(p.term.cells for p in fit.parts if not p.term.is_wide) <= memory:
-        return _rows(forecast, measured, unbiased, steps, constraints, watch)
+        rows = _RowSearch(forecast, unbiased, measured.rows, steps, constraints, watch)
+        return rows.outcome(shrinks=shrinks)
     return Unrefined.TABLES_TOO_LARGE
 
 
@@ -365,48 +392,157 @@ def projected_square(forecast: Forecast, cells: int, total: float | None) -> flo
     return min(left, total * sqrt(longest * sigma * 2 * log(max(cells, 2))))
 
 
-def _rows(
-    forecast: Forecast,
-    measured: Measured,
-    unbiased: Sequence[Array],
-    steps: float,
-    constraints: Constraints | None,
-    progress: Progress | None,
-) -> Refined | Unrefined:
-    """Weighted rows that explain the answers and meet the constraints, or why there are none."""
-    from sfumato.refine.rows import fit_rows
+@dataclass(frozen=True, eq=False)
+class _RowSearch:
+    """The estimates by weighted rows, where cells cannot be listed."""
 
-    tables = released_tables(forecast, unbiased)
-    total = agreed_total(None if measured.rows is None else float(measured.rows), constraints)
-    total = released_total(tables, measured.rows) if total is None else total
-    if not total > 0:
-        return Unrefined.NO_RECORDS
-    fit = fit_answers(forecast.workload, list(unbiased), _precisions(forecast))
-    try:
-        rows = fit_rows(
-            with_prior(fit, tables, total),
-            total,
-            draws=Draws(forecast.workload.digest()),
+    forecast: Forecast
+    unbiased: Sequence[Array]
+    rows: int | None
+    steps: float
+    constraints: Constraints | None
+    progress: Progress | None
+
+    def outcome(self, *, shrinks: bool) -> Refined | Unrefined:
+        """The projection, mixed with the prior where it shrinks, or why there is none."""
+        try:
+            return self._mixed() if shrinks else self._projected()
+        except TooLarge:
+            return Unrefined.TABLES_TOO_LARGE
+
+    def _projected(self) -> Refined | Unrefined:
+        fits = self._fits(self.unbiased)
+        if not fits.total > 0:
+            return Unrefined.NO_RECORDS
+        nearest = fits.nearest(self.steps, LIMITS.coarse_gap, self.progress)
+        return self._published(nearest.codes, nearest.weights, nearest.off, nearest.distance)
+
+    def _mixed(self) -> Refined | Unrefined:
+        fits = self._fits(self.unbiased)
+        # Answers with a bias were shrunk when they were planned.
+        if self.forecast.strategy.records is not None or not fits.has_prior:
+            return self._projected()
+        if not fits.total > 0:
+            return Unrefined.NO_RECORDS
+        steps = LIMITS.row_search_share * self.steps
+        pair = RowPair(
+            fits.nearest(steps, LIMITS.row_gap, self.progress),
+            fits.with_prior(steps, self.progress),
+        )
+        weight = self._weight(pair)
+        codes, weights = pair.mixed(weight)
+        off = max(pair.nearest.off, pair.prior.off)
+        return self._published(codes, weights, off, inf, {PRIOR: weight} if weight > 0 else {})
+
+    def _weight(self, pair: RowPair) -> float:
+        """How much of the prior held-out noise asks for."""
+        forecast, values = self.forecast, np.concatenate(list(self.unbiased))
+        terms = forecast.workload.terms
+        metric = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
+        ends = np.cumsum([t.rows for t in terms])[:-1]
+        steps = LIMITS.held_out_share * self.steps
+        along = metric * (pair.answers[1] - pair.answers[0])
+        spread = Draws(f"evidence {forecast.workload.digest()} {forecast.mechanism}")
+        each = drawn_noise(forecast, spread, LIMITS.held_out_variance_draws)
+        variance = float(np.mean([(along @ noise) ** 2 for noise in each]))
+        evidence = HeldOut(values, metric, pair.answers, variance)
+        draws = Draws(f"prior {forecast.workload.digest()} {forecast.mechanism}")
+        for drawn in drawn_noise(forecast, draws, LIMITS.held_out_draws):
+            for noise in (drawn, -drawn):
+                noisier = np.split(values + LIMITS.held_out_scale * noise, ends)
+                fits = self._fits(noisier, sqrt(1 + LIMITS.held_out_scale**2))
+                if fits.total > 0:
+                    again = RowPair(fits.nearest(steps, LIMITS.row_gap), fits.with_prior(steps))
+                    evidence.add(noise, again.answers)
+        return evidence.weight
+
+    def _fits(self, answers: Sequence[Array], noise: float = 1.0) -> _RowFits:
+        return _RowFits(self.forecast, answers, noise, self.rows, self.constraints)
+
+    def _published(
+        self,
+        codes: Integers,
+        weights: Array,
+        off: float,
+        distance: float,
+        towards: Mapping[str, float] | None = None,
+    ) -> Refined | Unrefined:
+        if off > WORKLOAD_LIMITS.published_gap:
+            return Unrefined.CONSTRAINTS_UNMET
+        workload = self.forecast.workload
+        fit = self._fits(self.unbiased).by_variance
+        answers = problem(fit, float(weights.sum())).answers(codes, weights)
+        # At the truth every query adds its variance times its precision, 1, on average.
+        if 2 * fit.value(answers) > LIMITS.rows_misfit * workload.queries:
+            return Unrefined.NOT_EXPLAINED
+        return Refined(
+            tuple(answers),
+            workload.domain.names,
+            np.ascontiguousarray(codes.T),
+            weights,
+            "rows",
+            distance,
+            towards=towards or {},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _RowFits:
+    """The two fits of unbiased answers whose standard errors are ``noise`` times the planned."""
+
+    forecast: Forecast
+    answers: Sequence[Array]
+    noise: float
+    rows: int | None
+    constraints: Constraints | None
+
+    @cached_property
+    def tables(self) -> list[ReleasedTable]:
+        """The tables that follow from the answers."""
+        tables = released_tables(self.forecast, self.answers)
+        return [replace(t, error=self.noise * t.error) for t in tables]
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether there is a table for the prior to speak of."""
+        return any(len(t.attributes) > 1 and not t.is_spread for t in self.tables)
+
+    @cached_property
+    def total(self) -> float:
+        """The number of records: public, or as the tables have it."""
+        public = agreed_total(None if self.rows is None else float(self.rows), self.constraints)
+        return released_total(self.tables, None) if public is None else public
+
+    @cached_property
+    def by_variance(self) -> Fit:
+        """The answers, each by its inverse variance."""
+        precisions = [p / self.noise**2 for p in _precisions(self.forecast)]
+        return fit_answers(self.forecast.workload, list(self.answers), precisions)
+
+    def nearest(self, steps: float, gap: float, progress: Progress | None = None) -> WeightedRows:
+        """The projection, in the norm of the objective."""
+        return self._by_rows(
+            objective_fit(self.forecast.workload, self.answers), steps, gap, progress
+        )
+
+    def with_prior(self, steps: float, progress: Progress | None = None) -> WeightedRows:
+        """The most likely rows before and after the answers are seen."""
+        fit = with_prior(self.by_variance, self.tables, self.total)
+        return self._by_rows(fit, steps, LIMITS.row_gap, progress)
+
+    def _by_rows(
+        self, fit: Fit, steps: float, gap: float, progress: Progress | None
+    ) -> WeightedRows:
+        draws = Draws(self.forecast.workload.digest())
+        return fit_rows(
+            fit,
+            self.total,
+            draws=draws,
             steps=steps,
-            constraints=constraints,
+            gap=gap,
+            constraints=self.constraints,
             progress=progress,
         )
-    except TooLarge:
-        return Unrefined.TABLES_TOO_LARGE
-    if rows.off > WORKLOAD_LIMITS.published_gap:
-        return Unrefined.CONSTRAINTS_UNMET
-    answers = rows.answers()[: len(fit.parts)]
-    # At the truth every query adds its variance times its precision, 1, on average.
-    if 2 * fit.value(answers) > LIMITS.rows_misfit * forecast.workload.queries:
-        return Unrefined.NOT_EXPLAINED
-    return Refined(
-        tuple(answers),
-        forecast.workload.domain.names,
-        np.ascontiguousarray(rows.codes.T),
-        rows.weights,
-        "rows",
-        inf,
-    )
 
 
 def _precisions(forecast: Forecast) -> list[Array]:

@@ -202,6 +202,8 @@ class RefineLimits:
     """The first rows weigh this many times the last ones."""
 
     # rows: moving, weighing and finding rows
+    row_gap: float = 0.05
+    """The relative gap, as far as a search can see, at which it ends, unless another is given."""
     row_sweeps: int = 40
     """Sweeps in which rows move, before each split."""
     row_sweep_gain: float = 1e-3
@@ -246,6 +248,28 @@ class RefineLimits:
     """Values of tau that are compared at once."""
     dispersion_refinements: int = 2
     """Grids, each around the best of the one before."""
+
+    # shrink, consistency: how much of the prior
+    held_out_draws: int = 1
+    """Draws of the planned noise, each with both signs, that split what was measured: tables of
+    thousands of cells need no more."""
+    held_out_scale: float = 0.5
+    """Noise that is added for estimates to be judged by, in standard deviations: they are judged
+    at 1.12 times the noise; half as much is not measurably better, and the solver's own errors
+    weigh more."""
+    held_out_stretch: float = 1.5
+    """How much farther than estimated the weight goes from one half: noise then rarely keeps it
+    from the better end."""
+    held_out_belief: float = 0.4
+    """The standard deviation around one half that best weights have over made-up and real tables:
+    evidence with more noise than that counts for less than half."""
+    held_out_variance_draws: int = 16
+    """Public draws of the noise by which that of the evidence is estimated, to a fifth."""
+    row_search_share: float = 0.5
+    """The part of the steps of a release for each of the two searches whose results are mixed."""
+    held_out_share: float = 0.125
+    """The part of the steps for each of the four searches that say how they are mixed: all six
+    take at most one and a half times what one search may."""
 
     # shrink: mixtures with guesses
     guess_cells: int = 2**18

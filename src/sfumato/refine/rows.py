@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, prod
+from math import inf, isfinite, prod, sqrt
 
 import numpy as np
 
@@ -395,6 +395,11 @@ class WeightedRows:
         return len(self.weights)
 
     @property
+    def distance(self) -> float:
+        """The answers are proved to be this close to the projection, in the metric of f."""
+        return sqrt(2 * max(0.0, self.value - self.bound))
+
+    @property
     def columns(self) -> dict[str, Integers]:
         """The cells by the name of the attribute."""
         return dict(zip(self.fit.domain.names, self.codes, strict=True))
@@ -426,7 +431,7 @@ def fit_rows(
     rows: int | None = None,
     seconds: float | None = None,
     steps: float = LIMITS.search_multiplications,
-    gap: float = 0.05,
+    gap: float = LIMITS.row_gap,
     rounds: int = 20,
     constraints: Constraints | None = None,
     progress: Progress | None = None,

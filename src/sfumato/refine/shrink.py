@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates drawn towards what is likely before the data are asked, as far as noise asks.
 
-Two uses. ``with_prior`` adds a prior around independence to a fit, for rows. ``shrunk_towards``
-mixes a projection over cells with guesses, for few records: when noise outweighs the data, the
-projection p is an outermost point of what data can have, in the direction of the noise, and a guess
-g (even counts, independent attributes, public records: ``Guesses``) is nearer to the truth a. All
-are answers of histograms, so every mixture
+Two uses. ``with_prior`` adds a prior around independence to a fit, for rows, and ``HeldOut`` says
+how much of the result is mixed with the projection. ``shrunk_towards`` mixes a projection over
+cells with guesses, for few records: when noise outweighs the data, the projection p is an outermost
+point of what data can have, in the direction of the noise, and a guess g (even counts, independent
+attributes, public records: ``Guesses``) is nearer to the truth a. All are answers of histograms, so
+every mixture
 
     x(c) = c_0 p + c_1 g_1 + ... + c_m g_m,      c >= 0,  sum c = 1,
 
@@ -48,7 +49,7 @@ from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Quadratic, alike
 from sfumato.refine.reconstruct import Fit, FitPart, ReleasedTable, released_tables
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.refine.rows import onto_weights
+from sfumato.refine.rows import WeightedRows, merged, onto_weights
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.queries import Identity
@@ -57,10 +58,13 @@ from sfumato.workload.terms import Product
 __all__ = [
     "EVEN",
     "INDEPENDENT",
+    "PRIOR",
     "PUBLIC",
     "Guesses",
+    "HeldOut",
     "Prior",
     "PublicRecords",
+    "RowPair",
     "Shrunk",
     "dispersion",
     "find_prior",
@@ -270,6 +274,90 @@ def one_way_shares(tables: Sequence[ReleasedTable], name: str, n: float) -> Arra
 def _one_way(domain: Domain, tables: Sequence[ReleasedTable], name: str, n: float) -> Array:
     shares = one_way_shares(tables, name, n)
     return np.full(domain[name].size, 1 / domain[name].size) if shares is None else shares
+
+
+# How much of the prior: held-out noise
+
+PRIOR = "a prior around independence"
+
+
+@dataclass(frozen=True, eq=False)
+class RowPair:
+    """The projection of answers by rows, and the rows that fit them and a prior."""
+
+    nearest: WeightedRows
+    prior: WeightedRows
+
+    @cached_property
+    def answers(self) -> tuple[Array, Array]:
+        """What both answer; the parts of the prior come after the queries and are left out."""
+        parts = len(self.nearest.fit.parts)
+        both = (self.nearest.answers(), self.prior.answers()[:parts])
+        return np.concatenate(both[0]), np.concatenate(both[1])
+
+    def mixed(self, weight: float) -> tuple[Integers, Array]:
+        """The rows of both, those of the prior with so much of the weight."""
+        shares = ((self.nearest, 1 - weight), (self.prior, weight))
+        used = [(r.codes, share * r.weights) for r, share in shares if share > 0]
+        codes, weights = (np.concatenate(x, axis=-1) for x in zip(*used, strict=True))
+        return merged(codes, weights)
+
+
+@dataclass(eq=False)
+class HeldOut:
+    """How much of the prior answers of least error have, by noise that estimates did not see.
+
+    The mixture of the projection p(y) and of the fit with the prior q(y) that is nearest to the
+    truth a has ``w = <a - p, d> / |d|^2`` of q, with ``d = q - p``. To estimate it, y is split by
+    public noise z' of the law of the noise z and a number c:
+
+        y_1 = y + c z',      y_2 = y - z' / c,
+
+    which are independent for normal noise (their covariance is 0; data thinning: Neufeld et al.
+    2024, "Data thinning for convolution-closed distributions"; Oliveira, Lei, Tibshirani 2021,
+    "Unbiased risk estimation in the normal means problem via coupled bootstrap techniques"). So
+    for ``p_1 = p(y_1)`` and ``d_1``, which never saw y_2,
+
+        E [<y_2 - p_1, d_1>]  =  E [<a - p_1, d_1>]:
+
+    the numerator is unbiased, for noise that is larger by ``1 + c^2``. Given y the mean of
+    ``<z', d(y)>`` is 0: taking ``<z', d_1 - d> / c`` for ``<z', d_1> / c`` changes no mean and
+    takes most of the noise off. Draws come in pairs ``z', -z'``. Laplace noise is split into parts
+    that are uncorrelated, not independent, so the mean is then one to first order.
+
+    What is left of noise would pull the weight off 0 and 1. ``weight`` goes from w towards the
+    nearer of both ends, continuously: as the squared error is a parabola in w, whatever lies
+    between its lowest point and the nearer end errs no more than that end, the better of the two
+    estimates. Where the noise of w itself is large (``variance`` is that of ``<z, d>``), w says
+    little, and the weight goes to one half: the loss is then least in the worst case.
+    """
+
+    values: Array
+    metric: Array
+    answers: tuple[Array, Array]
+    variance: float = 0.0
+    numerator: float = 0.0
+    denominator: float = 0.0
+
+    def add(self, noise: Array, answers: tuple[Array, Array]) -> None:
+        """Take in the estimates of ``values + c noise``."""
+        nearest, prior = answers
+        along = prior - nearest
+        pull = along - (self.answers[1] - self.answers[0])
+        self.numerator += float(self.metric @ ((self.values - nearest) * along))
+        self.numerator -= float(self.metric @ (noise * pull)) / LIMITS.held_out_scale
+        self.denominator += float(self.metric @ along**2)
+
+    @property
+    def weight(self) -> float:
+        """From 0, the projection, to 1, the prior; 0 where both are the same."""
+        apart = float(self.metric @ (self.answers[1] - self.answers[0]) ** 2)
+        if not (self.denominator > 0 and apart > 0):
+            return 0.0
+        belief = LIMITS.held_out_belief**2
+        trust = LIMITS.held_out_stretch * belief / (belief + self.variance / apart**2)
+        weight = 0.5 + trust * (self.numerator / self.denominator - 0.5)
+        return min(1.0, max(0.0, weight))
 
 
 # Guesses

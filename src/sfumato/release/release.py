@@ -126,7 +126,7 @@ class Release:
             measured: What left the vault.
             project: False for unbiased answers, ``"bounds"`` to cut each to what is feasible by
                 itself, ``"nearest"`` for the projection in any case; True draws them towards
-                guesses where noise outweighs few records.
+                guesses or a prior where noise asks for it.
             constraints: Public knowledge that all answers meet together; where that cannot be done,
                 each one.
             intervals: Those of the noise, or approximate ones by ``"bootstrap"``, with which

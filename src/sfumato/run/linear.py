@@ -575,9 +575,9 @@ class Plan:
             table: A path (CSV, Parquet, a glob), ``file.duckdb::table``, ``postgres://...``,
                 ``spark:...``, a `SqlSource`, a `CsvSource` or a dataframe.
             ledger: The ledger of the table, opened or its path.
-            project: True makes answers agree and feasible, and draws them towards guesses where
-                noise outweighs few records; ``"nearest"`` never draws them, ``"bounds"`` cuts each
-                by itself, False does neither.
+            project: True makes answers agree and feasible, and draws them towards guesses or a
+                prior where noise asks for it; ``"nearest"`` never draws them, ``"bounds"`` cuts
+                each by itself, False does neither.
             constraints: Public knowledge that answers keep; what contradicts itself or a public
                 number of records is refused before anything is spent.
             intervals: ``"noise"``, or ``"bootstrap"`` for shorter ones that are approximate

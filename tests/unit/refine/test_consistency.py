@@ -139,7 +139,8 @@ def test_rows_take_over_where_cells_cannot_be_listed_and_lower_the_error(epsilon
     for answers, table in zip(found.answers, truth, strict=True):
         assert answers.sum() == pytest.approx(found.total)
         assert len(answers) == len(table)
-    again = refined(release.forecast, release.estimates.measured, release.estimates.unbiased)
+    seen, unbiased = release.estimates.measured, release.estimates.unbiased
+    again = refined(release.forecast, seen, unbiased, shrinks=True)
     assert isinstance(again, Refined)
     assert all((x == y).all() for x, y in zip(again.answers, found.answers, strict=True))
 
