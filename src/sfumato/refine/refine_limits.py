@@ -255,13 +255,13 @@ class RefineLimits:
     thousands of cells need no more."""
     held_out_scale: float = 0.5
     """Noise that is added for estimates to be judged by, in standard deviations: they are judged
-    at 1.12 times the noise; half as much is not measurably better, and the solver's own errors
-    weigh more."""
+    at 1.12 times the noise; 0.3 did no better on made-up tables, and the solver's own errors weigh
+    more."""
     held_out_stretch: float = 1.5
     """How much farther than estimated the weight goes from one half: noise then rarely keeps it
     from the better end."""
     held_out_belief: float = 0.4
-    """The standard deviation around one half that best weights have over made-up and real tables:
+    """The standard deviation around one half that a best weight is taken to have, chosen by hand:
     evidence with more noise than that counts for less than half."""
     held_out_variance_draws: int = 16
     """Public draws of the noise by which that of the evidence is estimated, to a fifth."""
