@@ -162,6 +162,7 @@ def release(
     table = open_table(spec.table())
     check_columns(table, spec.domain, spec.unit)
     plan = _for_table(plan, table, output)
+    _check_shares(spec, table)
     name = name_of(table, spec.name) or public_name(table)
     ledger = None if at is None else open_ledger(at, plan, name, spec)
     is_stored = ledger is not None and plan.stored_key(ledger, key=key) is not None
@@ -181,7 +182,13 @@ def release(
     try:
         with output.bars() as bars:
             result = _release(plan, table, ledger, spec, kind, name, key, bars.of_release())
-            files = result.save(folder, level=spec.level, synthetic=synthetic or False, csv=csv)
+            files = result.save(
+                folder,
+                level=spec.level,
+                synthetic=synthetic or False,
+                csv=csv,
+                shares=_has_shares(spec, result, output),
+            )
             if notebook:
                 files["notebook"] = folder / "notebook.ipynb"
                 write_notebook(files["notebook"], os.path.relpath(path, folder), ".")
@@ -277,6 +284,23 @@ def _for_table(plan: Plan | AdaptivePlan, table: Table, output: Output) -> Plan 
             "private under replace-one neighbours, and the release is planned for that."
         )
     return own
+
+
+def _check_shares(spec: Spec, table: Table) -> None:
+    """Refuse shares of a number of records that is private as this very table drops some."""
+    if spec.shares and table.may_drop_records:
+        raise PlanError(
+            f"{spec.path} asks for shares of a public number of records, and {table.name} is a "
+            "view or an expression, which may drop records: their number is private; name a stored "
+            "table, or take shares out of [release]"
+        )
+
+
+def _has_shares(spec: Spec, result: Release, output: Output) -> bool:
+    """Whether shares are written; what was paid for is published also where there are none."""
+    if spec.shares and not result.rows:
+        output.note("The table has no records, so there are no shares of them.")
+    return spec.shares and bool(result.rows)
 
 
 def ledger_terms(at: LedgerSpec, plan: Promised, table_id: str) -> Terms:

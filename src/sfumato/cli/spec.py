@@ -10,7 +10,7 @@
     [plan]        mechanism, objective, seconds, allow_bias, records    (optional)
                   or adaptive, rounds
     [ledger]      path, the total budget of the table, its lanes    (optional)
-    [release]     out, level, intervals, project             (optional)
+    [release]     out, level, intervals, project, shares     (optional)
     [selection]   top, which, counts, ...: for `sfumato select`  (optional)
     [session]     questions, updates, ...: for `sfumato ask`  (optional)
 
@@ -35,7 +35,7 @@ from sfumato.domain.domain import Domain, domain_from
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetError, LedgerError, PlanError, SchemaError, TableError, TooLarge
 from sfumato.planning.selection_plans import SelectionMechanism
-from sfumato.privacy.budget import Budget
+from sfumato.privacy.budget import Budget, total_is_public
 from sfumato.toml import STRICT, KeyPath, TomlFile, read_toml, validated
 from sfumato.types import Neighbours
 from sfumato.vault.sources import CsvRule, CsvSource, SqlSource, engine_source, placed
@@ -141,6 +141,7 @@ class _Release(FileTable):
     intervals: Literal["noise", "bootstrap"] = "noise"
     project: bool | Literal["nearest", "bounds"] = True
     public: Text | None = None
+    shares: bool = False
 
 
 class SessionTable(FileTable):
@@ -246,6 +247,7 @@ class Spec:
     rounds: int | None
     constraints: Constraints | None = None
     selection: SelectionTable = field(default_factory=SelectionTable)
+    shares: bool = False
 
     def plan(
         self,
@@ -414,7 +416,7 @@ def read_spec(path: str | Path, *, needs_workload: bool = True) -> Spec:
     domain = domain_of(file, tables)
     budget, error, delta = _budget_or_error(file, tables.budget)
     has_workload = needs_workload or tables.workload is not None
-    return Spec(
+    spec = Spec(
         path=Path(path),
         source=table_from(file, tables.data.source, tables.data.query, tables.data.csv, ("data",)),
         name=tables.data.name,
@@ -440,8 +442,18 @@ def read_spec(path: str | Path, *, needs_workload: bool = True) -> Spec:
         rounds=tables.plan.rounds,
         constraints=constraints_from(file, domain),
         selection=tables.selection,
+        shares=tables.release.shares,
     )
+    if spec.shares and not total_is_public(spec.neighbours, domain, spec.unit, spec.is_query):
+        raise file.error(f"{PRIVATE_TOTAL}, or leave shares out", ("release", "shares"))
+    return spec
 
+
+PRIVATE_TOTAL = (
+    "shares are parts of a public number of records, and here it is private; say neighbours = "
+    '"replace-one" in [data], for single rows of a stored table, and records = "all-inside" before '
+    "the first table, so that none is dropped"
+)
 
 _NOT_ADAPTIVE = {
     ("plan", "mechanism"): "it chooses what to measure by itself",

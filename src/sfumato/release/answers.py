@@ -37,6 +37,8 @@ __all__ = [
     "named_groups",
     "number_parts",
     "parts_of",
+    "share_columns",
+    "shares_of",
 ]
 
 
@@ -200,6 +202,22 @@ def parts_of(rows: int, most: int) -> list[slice]:
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     return [slice(start, min(start + most, rows)) for start in range(0, max(rows, 1), most)]
+
+
+def share_columns(numbers: Sequence[str]) -> tuple[str, ...]:
+    """The names of shares that stand beside columns of numbers.
+
+    >>> share_columns(("value", "low"))
+    ('share', 'share_low')
+    """
+    return tuple("share" if name == "value" else f"share_{name}" for name in numbers)
+
+
+def shares_of(group: Group, numbers: Sequence[Array], records: int) -> tuple[Array, ...]:
+    """Numbers of a group as shares of all records; a mean is the ratio of two shares, none: NaN."""
+    if isinstance(group, Ratio):
+        return tuple(np.full_like(column, np.nan) for column in numbers)
+    return tuple(column / records for column in numbers)
 
 
 def long_frame(estimates: Estimates, level: float) -> pd.DataFrame:

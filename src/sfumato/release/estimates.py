@@ -69,6 +69,16 @@ class Combination:
     high: float
     basis: str = field(default="the law of the noise", repr=False)
 
+    def over(self, records: int) -> Combination:
+        """The same combination of shares of a public number of records."""
+        return Combination(
+            self.value / records,
+            self.standard_error / records,
+            self.low / records,
+            self.high / records,
+            self.basis,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Means:

@@ -2,8 +2,8 @@
 """Answers as files: Arrow, Parquet and CSV, each complete or not there at all.
 
 One long table: group, query in words, one labelled column per attribute (null where a group does
-not ask about it), numbers. It is made and written some rows at a time, so that a file may be larger
-than what fits in memory.
+not ask about it), numbers, and beside them, if wanted, their shares of a public number of records.
+It is made and written some rows at a time, so that a file may be larger than what fits in memory.
 
 `write_notebook` writes a notebook that makes the plan again from its spec and reads what was
 released: plain JSON (nbformat 4.5), so that writing it needs no notebook software. Running it
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -25,9 +25,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.errors import SfumatoError
-from sfumato.release.answers import Group, key_term, named_groups, number_parts, parts_of
+from sfumato.release.answers import (
+    Group,
+    key_term,
+    named_groups,
+    number_parts,
+    parts_of,
+    share_columns,
+    shares_of,
+)
 from sfumato.release.estimates import Estimates
-from sfumato.release.labels import LabelAxis, axes_of, label_text, places_along
+from sfumato.release.labels import (
+    LabelAxis,
+    Labels,
+    axes_of,
+    label_text,
+    places_along,
+    title_of,
+)
 from sfumato.release.provenance import provenance_json
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import shown
@@ -53,31 +68,49 @@ METADATA_KEY = b"sfumato"
 
 
 def arrow_tables(
-    estimates: Estimates, provenance: Mapping[str, object], level: float
+    estimates: Estimates,
+    provenance: Mapping[str, object],
+    level: float,
+    records: int | None = None,
 ) -> Iterator[pa.Table]:
-    """The long table in parts of at most ``rows_at_once`` rows, all with one schema."""
+    """The long table in parts of at most ``rows_at_once`` rows, all with one schema.
+
+    ``records`` is the public number of records of which shares stand beside the numbers.
+    """
     workload = estimates.workload
-    schema = _schema(workload, provenance, estimates.numbers)
+    schema = _schema(estimates, provenance, records)
     for group, name in named_groups(workload).items():
-        labels = _GroupLabels.of(workload, group, name, schema)
+        labels = _GroupLabels.of(workload, group, name, schema, _shares(estimates, records))
         rows = parts_of(labels.rows, LIMITS.rows_at_once)
         numbers = number_parts(estimates, group, level, LIMITS.rows_at_once)
-        yield from map(labels.table, rows, numbers)
+        for part, columns in zip(rows, numbers, strict=True):
+            shares = () if records is None else shares_of(group, columns, records)
+            yield labels.table(part, (*columns, *shares))
 
 
-def arrow_table(estimates: Estimates, provenance: Mapping[str, object], level: float) -> pa.Table:
+def arrow_table(
+    estimates: Estimates,
+    provenance: Mapping[str, object],
+    level: float,
+    records: int | None = None,
+) -> pa.Table:
     """The long table in memory."""
     import pyarrow as pa
 
-    return pa.concat_tables(arrow_tables(estimates, provenance, level)).unify_dictionaries()
+    parts = arrow_tables(estimates, provenance, level, records)
+    return pa.concat_tables(parts).unify_dictionaries()
 
 
 def write_parquet(
-    estimates: Estimates, provenance: Mapping[str, object], level: float, path: Path
+    estimates: Estimates,
+    provenance: Mapping[str, object],
+    level: float,
+    path: Path,
+    records: int | None = None,
 ) -> None:
     """The long table as one Parquet file, with the provenance record in its metadata."""
-    schema = _schema(estimates.workload, provenance, estimates.numbers)
-    _write_parts(arrow_tables(estimates, provenance, level), schema, path)
+    schema = _schema(estimates, provenance, records)
+    _write_parts(arrow_tables(estimates, provenance, level, records), schema, path)
 
 
 def _write_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> None:
@@ -97,11 +130,15 @@ def _write_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> No
 
 
 def write_csv(
-    estimates: Estimates, provenance: Mapping[str, object], level: float, path: Path
+    estimates: Estimates,
+    provenance: Mapping[str, object],
+    level: float,
+    path: Path,
+    records: int | None = None,
 ) -> None:
     """The long table as CSV; texts that a spreadsheet would run as a formula get a ``'`` first."""
-    schema = _schema(estimates.workload, provenance, estimates.numbers)
-    _write_csv_parts(arrow_tables(estimates, provenance, level), schema, path)
+    schema = _schema(estimates, provenance, records)
+    _write_csv_parts(arrow_tables(estimates, provenance, level, records), schema, path)
 
 
 def write_table_csv(table: pa.Table, path: Path) -> None:
@@ -163,17 +200,31 @@ def cannot_write(path: Path, error: OSError) -> SfumatoError:
     )
 
 
+def _shares(estimates: Estimates, records: int | None) -> tuple[str, ...]:
+    """The columns of shares, if there are any."""
+    return () if records is None else share_columns(estimates.numbers)
+
+
+def _label_columns(
+    workload: Workload, group: Group, shares: Collection[str]
+) -> Iterator[tuple[int, str, Labels]]:
+    """Axis, title and labels of the columns of a group, no title that of a column of shares."""
+    for i, axis in enumerate(axes_of(key_term(workload, group))):
+        for name, labels in axis.columns:
+            yield i, title_of(name, workload.domain, shares), labels
+
+
 def _schema(
-    workload: Workload, provenance: Mapping[str, object], numbers: Sequence[str]
+    estimates: Estimates, provenance: Mapping[str, object], records: int | None
 ) -> pa.Schema:
     """Attribute columns hold numbers or times where all their labels are, else texts."""
     import pyarrow as pa
 
+    workload, shares = estimates.workload, _shares(estimates, records)
     kinds: dict[str, set[str]] = {}
     for group in named_groups(workload):
-        for axis in axes_of(key_term(workload, group)):
-            for name, labels in axis.columns:
-                kinds.setdefault(name, set()).add(labels.dtype.kind)
+        for _, name, labels in _label_columns(workload, group, shares):
+            kinds.setdefault(name, set()).add(labels.dtype.kind)
     text = pa.dictionary(pa.int32(), pa.string())
     typed = {
         frozenset("i"): pa.int64(),
@@ -186,7 +237,7 @@ def _schema(
     fields += [
         pa.field(name, typed.get(frozenset(letters), text)) for name, letters in kinds.items()
     ]
-    fields += [pa.field(name, pa.float64()) for name in numbers]
+    fields += [pa.field(name, pa.float64()) for name in (*estimates.numbers, *shares)]
     return pa.schema(fields, metadata={METADATA_KEY: provenance_json(provenance).encode()})
 
 
@@ -202,21 +253,27 @@ class _GroupLabels:
     schema: pa.Schema
 
     @classmethod
-    def of(cls, workload: Workload, group: Group, name: str, schema: pa.Schema) -> _GroupLabels:
+    def of(
+        cls,
+        workload: Workload,
+        group: Group,
+        name: str,
+        schema: pa.Schema,
+        shares: Collection[str],
+    ) -> _GroupLabels:
         import pyarrow as pa
 
         term = key_term(workload, group)
         axes = axes_of(term)
         columns = []
-        for i, axis in enumerate(axes):
-            for column, labels in axis.columns:
-                kind = schema.field(column).type
-                if pa.types.is_dictionary(kind):
-                    words = [label_text(v) for v in labels.tolist()]
-                    along = pa.array(words, pa.string()).dictionary_encode()
-                else:
-                    along = pa.array(labels, kind)
-                columns.append((i, column, along))
+        for i, column, labels in _label_columns(workload, group, shares):
+            kind = schema.field(column).type
+            if pa.types.is_dictionary(kind):
+                words = [label_text(v) for v in labels.tolist()]
+                along = pa.array(words, pa.string()).dictionary_encode()
+            else:
+                along = pa.array(labels, kind)
+            columns.append((i, column, along))
         texts = tuple(pa.array(axis.texts, pa.string()) for axis in axes)
         return cls(term.rows, name, axes, texts, tuple(columns), schema)
 

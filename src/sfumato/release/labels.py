@@ -8,7 +8,7 @@ arrays, so that a group of a million queries is labelled in a moment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import prod
@@ -38,6 +38,7 @@ __all__ = [
     "lower_ends",
     "places_along",
     "texts_of",
+    "title_of",
     "upper_ends",
 ]
 
@@ -166,7 +167,7 @@ def _counting(attribute: Attribute) -> Labels:
 
 def _axis(domain: Domain, name: str, queries: QuerySet) -> LabelAxis:
     attribute = domain[name]
-    column = name if name not in RESERVED else _free(f"{name} (attribute)", domain)
+    column = title_of(name, domain)
     if queries.label_kind == "cells":
         labels = cell_labels(attribute)
         return LabelAxis(queries.rows, ((column, labels),), _worded(f"{name} = ", attribute.labels))
@@ -213,6 +214,11 @@ def _prefix_texts(attribute: Attribute, ends: Labels) -> npt.NDArray[np.object_]
     return texts
 
 
+def title_of(name: str, domain: Domain, taken: Collection[str] = RESERVED) -> str:
+    """The column of labels of this name, told apart from columns of numbers."""
+    return name if name not in taken else _free(f"{name} (attribute)", domain)
+
+
 def _free(column: str, domain: Domain) -> str:
     """A column name that is no attribute's."""
     while column in domain:
@@ -249,7 +255,7 @@ def _group_columns(domain: Domain, texts: Sequence[object]) -> tuple[tuple[str, 
     names = {tuple(name for name, _ in groups) for groups in groups_of}
     if len(names) != 1:
         return ()
-    titles = [n if n not in RESERVED else _free(f"{n} (attribute)", domain) for n in names.pop()]
+    titles = [title_of(n, domain) for n in names.pop()]
     columns = zip(*([value for _, value in groups] for groups in groups_of), strict=True)
     return tuple((title, _objects(c)) for title, c in zip(titles, columns, strict=True))
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
-from sfumato.planning.forecast import Coefficients, Forecast
+from sfumato.planning.forecast import ALL, Coefficients, Forecast
 from sfumato.planning.views import Viewed, as_planned
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
@@ -62,7 +62,7 @@ from sfumato.release.synthetic_records import record_frame
 from sfumato.text import STORED
 from sfumato.types import Array, Progress
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import Ratio, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -230,7 +230,9 @@ class Release:
             by: Further attributes of it.
             group: The name of a group, in place of attributes.
             level: The least probability with which an interval holds the true answer.
-            shares: Whether all numbers are shares of the public number of records, as in the notes.
+            shares: Whether all numbers are shares of the public number of records, as in the notes;
+                a sum becomes the average over all records, a mean stays what it is: the ratio of
+                two shares.
 
         Returns:
             One row per query.
@@ -241,23 +243,34 @@ class Release:
             TooLarge: if so many rows do not fit in one frame.
         """
         check_level(level)
+        records = self._shared(shares)
         if attr is None and by is None and group is None:
-            return self._in_shares(long_frame(self.listed, level), shares)
+            frame = long_frame(self.listed, level)
+            return frame if records is None else self._in_shares(frame, records)
         groups = find_groups(self.workload, attr, by, group)
-        return self._in_shares(joined_frame(self.estimates, groups, level), shares)
+        frame = joined_frame(self.estimates, groups, level)
+        return frame if records is None else self._in_shares(frame, records)
 
-    def _in_shares(self, frame: pd.DataFrame, shares: bool) -> pd.DataFrame:
-        """The numbers of a frame over the public number of records, if that is asked for."""
-        if not shares:
+    def _in_shares(self, frame: pd.DataFrame, records: int) -> pd.DataFrame:
+        """A frame of answers as shares of so many records; a mean stays, its halves do not."""
+        if "mean" in frame:
+            frame[["sum", "count"]] /= records
             return frame
+        means = [n for g, n in named_groups(self.listed.workload).items() if isinstance(g, Ratio)]
+        counted = ~frame["group"].isin(means) if "group" in frame and means else ALL
+        frame.loc[counted, [*self.estimates.numbers]] /= records
+        return frame
+
+    def _shared(self, shares: bool) -> int | None:
+        """The public number of records that shares are parts of; None if none are asked for."""
+        if not shares:
+            return None
         if not self.rows:
             raise WorkloadError(
                 "shares are parts of a public number of records, and here it is private or 0; plan "
                 'with neighbours="replace-one" and sf.Domain(..., records="all-inside")'
             )
-        numbers = [name for name in self.estimates.numbers if name in frame]
-        frame[numbers] = frame[numbers] / self.rows
-        return frame
+        return self.rows
 
     def ranges(
         self,
@@ -290,7 +303,9 @@ class Release:
         """
         check_level(level)
         names = [by] if isinstance(by, str) else list(by or ())
-        return self._in_shares(range_frame(self.estimates, attr, between, names, level), shares)
+        records = self._shared(shares)
+        frame = range_frame(self.estimates, attr, between, names, level)
+        return frame if records is None else self._in_shares(frame, records)
 
     @cached_property
     def listed(self) -> Estimates:
@@ -298,7 +313,11 @@ class Release:
         return self.estimates.listed()
 
     def combine(
-        self, coefficients: Mapping[str, Coefficients], level: float = LIMITS.level
+        self,
+        coefficients: Mapping[str, Coefficients],
+        level: float = LIMITS.level,
+        *,
+        shares: bool = False,
     ) -> Combination:
         """Any linear combination of answers, with its exact standard error and an interval.
 
@@ -310,15 +329,19 @@ class Release:
         Args:
             coefficients: By the name of a group.
             level: The least probability with which the interval holds the true combination.
+            shares: As for ``answers``: the same combination of shares.
 
         Returns:
             The value, its standard error, the ends, and what they come from.
 
         Raises:
-            WorkloadError: if a group or the number of an answer is unknown.
+            WorkloadError: if a group or the number of an answer is unknown, or shares are asked for
+                and the number of records is private.
         """
         check_level(level)
-        return self.estimates.combine(coefficients, level)
+        records = self._shared(shares)
+        whole = self.estimates.combine(coefficients, level)
+        return whole if records is None else whole.over(records)
 
     def covariance(self, group: str, queries: Sequence[int]) -> Array:
         """The covariance matrix of the listed ``unbiased`` answers of a group, by their numbers.
@@ -423,53 +446,78 @@ class Release:
         drawn = self.estimates.draw(rows, source)
         return record_frame(self.workload.domain, drawn, source)
 
-    def to_arrow(self, level: float = LIMITS.level) -> pa.Table:
+    def to_arrow(self, level: float = LIMITS.level, *, shares: bool = False) -> pa.Table:
         """All answers as one Arrow table: the long frame with one column per attribute.
+
+        With ``shares`` it has a column more for every number: ``share`` beside ``value``,
+        ``share_low`` beside ``low`` and so on, empty for means, which are no shares.
 
         Args:
             level: The probability with which an interval holds the truth; 0.95 unless given.
+            shares: Whether shares of the public number of records stand beside the numbers.
 
         Returns:
             One row per answer.
+
+        Raises:
+            WorkloadError: if shares are asked for and the number of records is private.
         """
         check_level(level)
-        return arrow_table(self.listed, self.provenance, level)
+        return arrow_table(self.listed, self.provenance, level, self._shared(shares))
 
-    def to_parquet(self, path: str | Path, level: float = LIMITS.level) -> None:
+    def to_parquet(
+        self, path: str | Path, level: float = LIMITS.level, *, shares: bool = False
+    ) -> None:
         """All answers as one Parquet file; its metadata holds the provenance record.
 
         Args:
             path: Where the file is written.
             level: The probability with which an interval holds the truth; 0.95 unless given.
+            shares: As for ``to_arrow``.
+
+        Raises:
+            WorkloadError: if shares are asked for and the number of records is private.
         """
         check_level(level)
+        records = self._shared(shares)
         with replaced(path) as temporary:
-            write_parquet(self.listed, self.provenance, level, temporary)
+            write_parquet(self.listed, self.provenance, level, temporary, records)
 
-    def to_csv(self, path: str | Path, level: float = LIMITS.level) -> None:
+    def to_csv(
+        self, path: str | Path, level: float = LIMITS.level, *, shares: bool = False
+    ) -> None:
         """All answers as one CSV file that is safe to open in a spreadsheet.
 
         Args:
             path: Where the file is written.
             level: The probability with which an interval holds the truth; 0.95 unless given.
+            shares: As for ``to_arrow``.
+
+        Raises:
+            WorkloadError: if shares are asked for and the number of records is private.
         """
         check_level(level)
+        records = self._shared(shares)
         with replaced(path) as temporary:
-            write_csv(self.listed, self.provenance, level, temporary)
+            write_csv(self.listed, self.provenance, level, temporary, records)
 
-    def report(self, level: float = LIMITS.level) -> str:
+    def report(self, level: float = LIMITS.level, *, shares: bool = False) -> str:
         """The report as one HTML page that needs nothing else, not even a network.
 
         Args:
             level: The probability with which an interval holds the truth; 0.95 unless given.
+            shares: Whether shares of the public number of records stand beside the numbers.
 
         Returns:
             HTML.
+
+        Raises:
+            WorkloadError: if shares are asked for and the number of records is private.
         """
         from sfumato.release.report import report_html
 
         check_level(level)
-        return report_html(self, level)
+        return report_html(self, level, self._shared(shares))
 
     def save(
         self,
@@ -478,6 +526,7 @@ class Release:
         level: float = LIMITS.level,
         synthetic: int | bool = False,
         csv: bool = False,
+        shares: bool = False,
     ) -> dict[str, Path]:
         """Write answers.parquet, provenance.json and report.html; return their paths.
 
@@ -491,12 +540,17 @@ class Release:
             synthetic: How many synthetic records are written as well; True for as many as the
                 total.
             csv: Whether CSV files are written as well.
+            shares: As for ``to_arrow``, in the files of answers and in the report.
 
         Returns:
             Paths by the names of the files.
+
+        Raises:
+            WorkloadError: if shares are asked for and the number of records is private.
         """
         check_level(level)
-        return save_all(self, checked_path(directory), level, synthetic, csv)
+        records = self._shared(shares)
+        return save_all(self, checked_path(directory), level, synthetic, csv, records)
 
     def __repr__(self) -> str:
         summary = self._summary
@@ -615,10 +669,20 @@ COMPANIONS: Final = frozenset(
 
 
 def save_all(
-    release: Release, directory: Path, level: float, synthetic: int | bool, csv: bool
+    release: Release,
+    directory: Path,
+    level: float,
+    synthetic: int | bool,
+    csv: bool,
+    records: int | None = None,
 ) -> dict[str, Path]:
-    """Write the files of a release; their paths by kind."""
-    return saved_together(directory, lambda folder: _write(release, folder, level, synthetic, csv))
+    """Write the files of a release; their paths by kind.
+
+    ``records`` is the public number of records of which shares stand beside the numbers.
+    """
+    return saved_together(
+        directory, lambda folder: _write(release, folder, level, synthetic, csv, records)
+    )
 
 
 def saved_together(directory: Path, write: Callable[[Path], dict[str, Path]]) -> dict[str, Path]:
@@ -678,7 +742,12 @@ def write_records(records: pd.DataFrame, folder: Path, csv: bool = False) -> dic
 
 
 def _write(
-    release: Release, folder: Path, level: float, synthetic: int | bool, csv: bool
+    release: Release,
+    folder: Path,
+    level: float,
+    synthetic: int | bool,
+    csv: bool,
+    records: int | None,
 ) -> dict[str, Path]:
     import pyarrow as pa
     from pyarrow import parquet
@@ -690,16 +759,16 @@ def _write(
         "provenance": write_record(release.provenance, folder),
         "report": folder / "report.html",
     }
-    write_parquet(release.listed, release.provenance, level, paths["answers"])
-    paths["report"].write_text(report_html(release, level), encoding="utf-8")
+    write_parquet(release.listed, release.provenance, level, paths["answers"], records)
+    paths["report"].write_text(report_html(release, level, records), encoding="utf-8")
     forecast = release.estimates.forecast
     for name, entries in ({} if forecast is None else full_lists(forecast)).items():
         paths[name.removesuffix(".parquet")] = folder / name
         parquet.write_table(pa.Table.from_pylist(entries), folder / name, compression="zstd")
     if csv:
         paths["answers_csv"] = folder / "answers.csv"
-        write_csv(release.listed, release.provenance, level, paths["answers_csv"])
+        write_csv(release.listed, release.provenance, level, paths["answers_csv"], records)
     if synthetic is not False:
-        records = release.synthetic(None if synthetic is True else synthetic)
-        paths |= write_records(records, folder, csv)
+        drawn = release.synthetic(None if synthetic is True else synthetic)
+        paths |= write_records(drawn, folder, csv)
     return paths

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.release.answers import Group, group_frame, key_term, named_groups
+from sfumato.release.answers import Group, group_frame, key_term, named_groups, share_columns
 from sfumato.release.charts import chart_of, chosen_groups
 from sfumato.release.labels import axes_of, label_text
 from sfumato.release.linear_estimates import LinearEstimates
@@ -203,6 +203,7 @@ def library() -> str:
 
 
 _NUMBERS = ("sum", "count", "mean", "value", "standard_error", "low", "high")
+_SHARED = ("value", "low", "high")  # numbers whose shares are shown beside them
 
 
 def neighbours_in_words(neighbours: str, rows: int | None) -> str:
@@ -218,8 +219,11 @@ def neighbours_in_words(neighbours: str, rows: int | None) -> str:
     return "one row replaced by another; the number of rows is public"
 
 
-def report_html(release: Release, level: float) -> str:
-    """The whole report as one page of at most `LIMITS.page_bytes` bytes that needs no network."""
+def report_html(release: Release, level: float, records: int | None = None) -> str:
+    """The whole report as one page of at most `LIMITS.page_bytes` bytes that needs no network.
+
+    ``records`` is the public number of records of which shares stand beside the numbers.
+    """
     workload = release.workload
     groups = named_groups(workload)
     charts = _charts(release, chosen_groups(workload, [*groups]), level)
@@ -228,7 +232,7 @@ def report_html(release: Release, level: float) -> str:
     def section(group: Group, anchor: str, name: str, has_table: bool) -> str:
         place = places.get(group)
         is_open = place == 0 or len(groups) <= 3 or (not charts and anchor == "g0")
-        return _section(release, group, anchor, name, level, place, is_open, has_table)
+        return _section(release, group, anchor, name, level, records, place, is_open, has_table)
 
     sizes = {group: key_term(workload, group).rows for group in groups}
     sections = _sections_of(groups, sizes, [*charts], section)
@@ -246,8 +250,8 @@ def report_html(release: Release, level: float) -> str:
     parts = [
         f"<h1>{workload.queries:,} private {kind}</h1>",
         f'<p class="promise">{escape(str(release.provenance["guarantee"]))}</p>',
-        _facts(release),
-        reading,
+        _facts(release, records),
+        reading + _shares_reading(records),
         about,
         "<h2>Answers</h2>",
         sections.html,
@@ -370,7 +374,7 @@ def _spec(chart: dict[str, object]) -> dict[str, object]:
     return {k: v for k, v in chart.items() if k not in ("config", "$schema")}
 
 
-def _facts(release: Release) -> str:
+def _facts(release: Release, records: int | None) -> str:
     record, forecast = release.provenance, release.estimates.forecast
     unit = record["privacy_unit"]
     column, who = "row", "one row is one person"
@@ -402,6 +406,10 @@ def _facts(release: Release) -> str:
         facts.append(("Constraints", "kept", constraints))
     if release.rows is not None:
         facts.append(("Records", f"{release.rows:,}", "public under these neighbours"))
+    if records is not None and forecast is not None:
+        error = _typical(forecast) / records
+        words = f"shares of the {records:,} public records: root mean square, before cutting"
+        facts.append(("Typical error of shares", f"{error:,.4g}", words))
     made = str(record["created"]).replace("T", "\n").replace("+00:00", " UTC")
     facts.append(("Made", made, "with sfumato " + str(record["sfumato"])))
     return f'<dl class="facts">{"".join(_fact(*one) for one in facts)}</dl>'
@@ -410,9 +418,14 @@ def _facts(release: Release) -> str:
 def _typical_error(forecast: Forecast) -> tuple[str, str, str]:
     if forecast.workload.has_one_weight:
         words = "root mean square over all answers, in counts, before cutting"
-        return "Typical error", f"{forecast.rmse:,.4g}", words
+        return "Typical error", f"{_typical(forecast):,.4g}", words
     words = "root mean square by the weights of the groups, in counts, before cutting; each below"
-    return "Typical error", f"{forecast.weighted_rmse:,.4g}", words
+    return "Typical error", f"{_typical(forecast):,.4g}", words
+
+
+def _typical(forecast: Forecast) -> float:
+    """The error that stands at the head of a report, in counts."""
+    return forecast.rmse if forecast.workload.has_one_weight else forecast.weighted_rmse
 
 
 def _fact(name: str, value: str, note: str) -> str:
@@ -467,6 +480,18 @@ def _reading(release: Release, level: float) -> str:
         f"typical size of the noise.{cut}</p>"
         "<p>Two answers whose intervals overlap may well be equal. "
         f"{together}</p>"
+    )
+
+
+def _shares_reading(records: int | None) -> str:
+    """What shares are, where they are shown."""
+    if records is None:
+        return ""
+    return (
+        f"<p><b>Shares of the {records:,} public records</b> stand beside the counts: the number "
+        f"and the ends of its interval, divided by {records:,}. A sum becomes the average over all "
+        "records; a mean is no share and has none. One replaced record moves the histogram of "
+        f"shares by 2/n = {2 / records:.4g} in all.</p>"
     )
 
 
@@ -541,6 +566,7 @@ def _section(
     anchor: str,
     name: str,
     level: float,
+    records: int | None,
     chart: int | None,
     is_open: bool,
     has_table: bool,
@@ -559,7 +585,8 @@ def _section(
             "<code>release.ranges(...)</code>.</p>"
         )
     elif has_table:
-        table = _table(group_frame(release.estimates, group, level, LIMITS.table_rows), rows)
+        first = group_frame(release.estimates, group, level, LIMITS.table_rows)
+        table = _table(first, rows, None if isinstance(group, Ratio) else records)
     else:
         table = '<p class="note">Too many answers for a page; they are in answers.parquet.</p>'
     return (
@@ -569,21 +596,28 @@ def _section(
     )
 
 
-def _table(shown: pd.DataFrame, rows_in_all: int) -> str:
-    """Rows of answers, numbers to the digits that their error leaves meaningful."""
+def _table(shown: pd.DataFrame, rows_in_all: int, records: int | None) -> str:
+    """Rows of answers, numbers to the digits that their error leaves meaningful.
+
+    With ``records``, shares of so many stand beside them.
+    """
     import pandas as pd
 
     numbers = [c for c in _NUMBERS if c in shown.columns]
     labels = [c for c in shown.columns if c not in (*numbers, "unbiased")]
-    heads = "".join(f'<th class="label">{escape(c)}</th>' for c in labels)
-    heads += "".join(f"<th>{c.replace('_', ' ')}</th>" for c in numbers)
+    shares = () if records is None else share_columns(_SHARED)
+    titles = [f"{c} (attribute)" if c in shares else c for c in labels]
+    heads = "".join(f'<th class="label">{escape(c)}</th>' for c in titles)
+    heads += "".join(f"<th>{c.replace('_', ' ')}</th>" for c in (*numbers, *shares))
     # Counts without a standard error are shown to one digit behind the point, means to three.
     unknown = pd.Series(nan if "mean" in numbers else 1.0, index=shown.index)
     errors = shown.get("standard_error", unknown).tolist()
     columns = [[_cell(label_text(v)) for v in shown[c].tolist()] for c in labels]
     columns += [
-        [f"<td>{number(v, e)}</td>" for v, e in zip(shown[c].tolist(), errors, strict=True)]
-        for c in numbers
+        [f"<td>{number(v / n, e / n)}</td>" for v, e in zip(shown[c].tolist(), errors, strict=True)]
+        for names, n in ((numbers, 1), (_SHARED, records))
+        if n is not None
+        for c in names
     ]
     rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
     rest = rows_in_all - len(shown)

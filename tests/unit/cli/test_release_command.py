@@ -247,3 +247,52 @@ def test_an_equal_request_is_stored_although_nothing_is_left(folder: Path, run: 
     again = run("release", spec, *named, agreed=False).document
     assert again["is_stored"] is True
     assert again["mechanism"] == first["mechanism"]
+
+
+def _all_inside(folder: Path, release: str = "") -> Path:
+    """The spec with a public number of records, and a table [release]."""
+    text = SPEC.replace('name = "people"', 'name = "people"\nneighbours = "replace-one"')
+    path = folder / "release.toml"
+    path.write_text(f'records = "all-inside"\n{text}\n{release}')
+    return path
+
+
+def test_shares_are_a_way_of_writing_and_ask_for_nothing_else(folder: Path, run: Run) -> None:
+    import pandas as pd
+
+    plain = run("release", _all_inside(folder), "--out", folder / "plain", "--json").document
+    spec = _all_inside(folder, "[release]\nshares = true\n")
+    shares = run("release", spec, "--out", folder / "shares", "--csv", "--json").document
+    assert (plain["is_stored"], shares["is_stored"]) == (False, True)
+    entries = run("ledger", "show", folder / "people.ledger", "--json").document["entries"]
+    assert isinstance(entries, list)
+    assert len(entries) == 1
+    counts = pd.read_parquet(folder / "plain" / "answers.parquet")
+    both = pd.read_parquet(folder / "shares" / "answers.parquet")
+    pd.testing.assert_frame_equal(both[counts.columns], counts)
+    assert (400 * both["share"]).to_numpy() == pytest.approx(counts["value"].to_numpy())
+    assert "share_low" in pd.read_csv(folder / "shares" / "answers.csv")
+    report = (folder / "shares" / "report.html").read_text()
+    assert "Shares of the 400 public records" in report
+
+
+def test_shares_of_no_records_are_left_out_of_what_was_paid_for(folder: Path, run: Run) -> None:
+    (folder / "people.csv").write_text("age,sex\n")
+    spec = _all_inside(folder, "[release]\nshares = true\n")
+    ran = run("release", spec, "--out", folder / "out")
+    assert ran.code == 0, ran.err
+    assert "there are no shares of them" in ran.err
+    assert "Shares of" not in (folder / "out" / "report.html").read_text()
+
+
+def test_shares_of_a_view_are_refused_before_anything_is_spent(folder: Path, run: Run) -> None:
+    import duckdb
+
+    with duckdb.connect(str(folder / "people.duckdb")) as base:
+        base.execute(f"CREATE VIEW young AS SELECT * FROM '{folder / 'people.csv'}' WHERE age < 9")
+    spec = _all_inside(folder, "[release]\nshares = true\n")
+    spec.write_text(spec.read_text().replace('"people.csv"', '"people.duckdb::young"'))
+    ran = run("release", spec, "--out", folder / "out")
+    assert ran.code == 2, ran.err
+    assert "may drop records" in " ".join(ran.err.split())
+    assert not (folder / "people.ledger").exists()

@@ -136,6 +136,11 @@ FAULTS = {
     "two domains": ('name = "people"', 'domain = "schema.toml"', "given twice"),
     "unknown shipped table": ('"people.csv"', '"demo:adlut"', "did you mean 'demo:adult'"),
     "level": ("[ledger]", "[release]\nlevel = 1\n[ledger]", "release.level"),
+    "shares": (
+        "[ledger]",
+        "[release]\nshares = true\n[ledger]",
+        "release.shares: shares are",
+    ),
     "objective": ("[ledger]", '[plan]\nobjective = "mean"\n[ledger]', "'rmse' or 'max'"),
 }
 

@@ -216,3 +216,36 @@ def test_shares_of_a_private_number_of_records_are_refused():
     )
     with pytest.raises(sf.PlanError, match="1 or more"):
         public.as_shares(0)
+
+
+@pytest.fixture(scope="module")
+def with_means():
+    """A release whose number of records is public, with an attribute called like a column."""
+    domain = sf.Domain({"share": 4, "sex": 2}, records="all-inside")
+    work = sf.marginals(domain, 2) | sf.means(domain, "share", by=["sex"])
+    table = pd.DataFrame({"share": [0, 1, 2, 3, 3] * 40, "sex": [0, 1] * 100})
+    return sf.plan(work, sf.Budget(mu=1), "replace-one").release(table)
+
+
+def test_a_mean_is_the_ratio_of_two_shares_and_stays_what_it_is(with_means):
+    name = with_means.groups[-1]
+    counts, shares = with_means.answers(group=name), with_means.answers(group=name, shares=True)
+    assert (200 * shares[["sum", "count"]]).to_numpy() == pytest.approx(
+        counts[["sum", "count"]].to_numpy()
+    )
+    same = ["mean", "standard_error", "low", "high"]
+    pd.testing.assert_frame_equal(shares[same], counts[same])
+    long, long_shares = with_means.answers(), with_means.answers(shares=True)
+    is_mean = long["group"] == name
+    pd.testing.assert_frame_equal(long[is_mean], long_shares[is_mean])
+    assert (200 * long_shares["value"][~is_mean]).to_numpy() == pytest.approx(
+        long["value"][~is_mean].to_numpy()
+    )
+
+
+def test_a_combination_of_shares_is_the_share_of_the_combination(with_means):
+    chosen = {"share x sex": {0: 1.0, 3: -1.0}}
+    counts, shares = with_means.combine(chosen), with_means.combine(chosen, shares=True)
+    for name in ("value", "standard_error", "low", "high"):
+        assert 200 * getattr(shares, name) == pytest.approx(getattr(counts, name))
+    assert shares.basis == counts.basis

@@ -210,3 +210,46 @@ def test_a_folder_holds_one_release(release, tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {*FILES, *companions, "mine.txt"}
     other.save(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {*FILES, "mine.txt"}
+
+
+@pytest.fixture(scope="module")
+def public_total():
+    """A release of 200 records, their number public, and an attribute called like a column."""
+    domain = sf.Domain({"share": 4, "sex": 2}, records="all-inside")
+    work = sf.marginals(domain, 2) | sf.means(domain, "share", by=["sex"])
+    table = pd.DataFrame({"share": [0, 1, 2, 3, 3] * 40, "sex": [0, 1] * 100})
+    return sf.plan(work, sf.Budget(mu=1), "replace-one").release(table)
+
+
+@pytest.mark.usefixtures("plain_report")
+def test_shares_stand_beside_the_numbers_of_a_file(public_total, tmp_path):
+    names = ["value", "standard_error", "low", "high", "unbiased"]
+    shares = ["share", "share_standard_error", "share_low", "share_high", "share_unbiased"]
+    public_total.save(tmp_path / "plain", csv=True)
+    public_total.save(tmp_path / "shares", csv=True, shares=True)
+    plain = pd.read_parquet(tmp_path / "plain" / "answers.parquet")
+    both = pd.read_parquet(tmp_path / "shares" / "answers.parquet")
+    assert both.columns.tolist() == ["group", "query", "share (attribute)", "sex", *names, *shares]
+    assert plain.columns.tolist() == ["group", "query", "share", "sex", *names]
+    pd.testing.assert_frame_equal(both[names], plain[names])
+    is_mean = both["group"] == public_total.groups[-1]
+    assert both.loc[is_mean, shares].isna().all().all()
+    assert both.loc[~is_mean, shares].to_numpy() == pytest.approx(
+        both.loc[~is_mean, names].to_numpy() / 200
+    )
+    written = pd.read_csv(tmp_path / "shares" / "answers.csv")
+    assert written[shares].to_numpy() == pytest.approx(both[shares].to_numpy(), nan_ok=True)
+    records = [(tmp_path / n / "provenance.json").read_text() for n in ("plain", "shares")]
+    assert records[0] == records[1]
+    assert public_total.to_arrow(shares=True).column_names == both.columns.tolist()
+
+
+def test_files_with_shares_of_a_private_number_are_refused_and_not_written(release, tmp_path):
+    path = tmp_path / "answers"
+    for write in (release.to_csv, release.to_parquet, release.save):
+        with pytest.raises(sf.WorkloadError, match="all-inside"):
+            write(path, shares=True)
+        assert not path.exists()
+    for make in (release.to_arrow, release.report):
+        with pytest.raises(sf.WorkloadError, match="all-inside"):
+            make(shares=True)

@@ -229,3 +229,21 @@ def test_the_typical_error_of_sums_beside_counts_is_in_counts(monkeypatch):
     forecast = release.forecast
     assert f"Typical error {forecast.weighted_rmse:,.4g} root mean square by the weights" in text
     assert forecast.weighted_rmse < forecast.rmse
+
+
+def test_shares_stand_beside_counts_when_they_are_asked_for(monkeypatch):
+    monkeypatch.setattr("sfumato.release.report.library", lambda: "")
+    domain = Domain([Category("share", ("a", "b"))], records="all-inside")
+    work = sf.marginals(domain, 1)
+    release = released(work, np.array([30, 170]), neighbours="replace-one")
+    plain, page = release.report(), release.report(shares=True)
+    assert "Shares of" not in plain
+    assert "<th>share</th>" not in plain
+    assert "Shares of the 200 public records" in page
+    assert "2/n = 0.01 " in page
+    assert "shares of the 200 public records: root mean square" in page
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page[page.index('id="g0"') :])
+    names = ["share (attribute)", "value", "standard error", "low", "high"]
+    assert heads == [*names, "share", "share low", "share high"]
+    row = re.findall(r"<td>([^<]*)</td>", page[page.index('id="g0"') :])[:7]
+    assert float(row[4]) == pytest.approx(float(row[0]) / 200, abs=1e-3)
