@@ -72,6 +72,8 @@ def test_refusals_are_the_errors_of_the_library(fresh: TestClient) -> None:
         ada.plan("people", [], epsilon=1)
     with pytest.raises(BudgetExhausted, match="remains"):
         ada.release("people", WORKLOAD, epsilon=3)
+    with pytest.raises(SchemaError, match="private"):
+        ada.release("people", WORKLOAD, epsilon=0.5, shares=True)
     with pytest.raises(TooLarge, match="bytes"):
         ada.plan("people", [{"sql": "x" * 2**17}], epsilon=1)
     with pytest.raises(ServerError, match="404"):

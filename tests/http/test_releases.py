@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from functools import partial
 
 import duckdb
 import pytest
@@ -158,3 +159,37 @@ def test_a_served_query_keeps_its_number_of_records(kind, tmp_path):
         assert result.rows == (400 if kind == "table" else None)
         assert result.forecast.may_drop_records == (kind != "table")
         assert body["rmse"] == said["rmse"] == result.forecast.rmse
+
+
+@pytest.mark.parametrize("kind", ["view", "table"])
+def test_shares_are_free_and_only_of_a_public_number_of_records(kind, tmp_path):
+    write_served(tmp_path)
+    with duckdb.connect(str(tmp_path / "p.duckdb")) as database:
+        database.execute("CREATE TABLE people AS SELECT range % 20 AS age FROM range(400)")
+        database.execute("CREATE VIEW young AS SELECT * FROM people WHERE age < 7")
+    source = {"view": "p.duckdb::young", "table": "p.duckdb::people"}[kind]
+    config = CONFIG.replace('source = "people.csv"', f'source = "{source}"', 1).replace(
+        'ledger = "people.ledger"', 'ledger = "people.ledger"\nneighbours = "replace-one"', 1
+    )
+    (tmp_path / "people.toml").write_text(KEPT)
+    (tmp_path / "server.toml").write_text(config)
+    wanted = {"workload": [{"marginals": 1}], "budget": {"epsilon": 1}}
+    with served(tmp_path / "server.toml") as client:
+        people = client.app.server.datasets["people"]
+        post = partial(client.post, "/datasets/people/release", headers=bearer(ADA))
+        shares = post(json=wanted | {"shares": True})
+        if kind == "view":
+            assert shares.status_code == 422
+            assert "private" in shares.text
+            assert len(people.ledger.entries()) == 0
+            return
+        plain, same = post(json=wanted).json(), post(json=wanted | {"shares": False}).json()
+        assert shares.json()["key"] != plain["key"] == same["key"]
+        assert shares.json()["entry"] == plain["entry"]
+        columns = shares.json()["answers"]
+        assert [400 * x for x in columns["share"]] == pytest.approx(plain["answers"]["value"])
+        assert not any(name.startswith("share") for name in plain["answers"])
+        tasks = [people.read(json.dumps(wanted | more).encode()) for more in ({}, {"shares": True})]
+        assert tasks[0].paid == tasks[1].paid
+        assert tasks[0].former[0] == tasks[1].former[0]
+        assert people.released(shares.json()["key"])[0].shares

@@ -186,6 +186,7 @@ class Client:
         mechanism: str | None = None,
         project: bool | str = True,
         level: float = 0.95,
+        shares: bool = False,
         key: str | None = None,
     ) -> ServerAnswer:
         """Pay for a workload, or get its stored answers; ``key`` is the idempotency key.
@@ -201,6 +202,8 @@ class Client:
             mechanism: The name of one mechanism; None for the best.
             project: As in `Plan.release`.
             level: The probability with which an interval holds the truth.
+            shares: Whether shares of the records stand beside the counts (``share``, ``share_low``
+                and so on); refused by the server where their number is private.
             key: The idempotency key; a new one if None.
 
         Returns:
@@ -213,6 +216,8 @@ class Client:
         """
         request = _release(workload, epsilon, delta, rho, mu, objective, mechanism)
         request |= {"project": project, "level": level}
+        if shares:
+            request["shares"] = True
         return self._answered(_path(dataset, "release"), request, key)
 
     def plan_selection(

@@ -68,6 +68,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+_PRIVATE_TOTAL = "the number of records that shares are parts of is private here; leave shares out"
 ASKED = "asked "  # before the key of a stored request; its answer is stored under the key itself
 
 
@@ -79,7 +80,7 @@ class ReleaseTask:
         request: what was sent.
         workload: its queries.
         paid: of the measurement that it pays for: equal for every writing of the same request.
-        key: of its body, which has the asker's own groups, projection and level.
+        key: of its body, which has the asker's own groups, projection, level and shares.
         former: the keys that both had when they were those of one writing, ``paid`` first.
     """
 
@@ -92,8 +93,13 @@ class ReleaseTask:
 
 def _former_paid(about: str, request: PlanAsked) -> str:
     """The key of a measurement as it once was: that of the JSON as it came."""
-    paid = request.model_dump(exclude={"project", "level"})
+    paid = request.model_dump(exclude={"project", "level", "shares"})
     return json_digest({"about": about, **paid})
+
+
+def _fields(request: ReleaseAsked) -> dict[str, object]:
+    """What was asked; shares only where they were, so that keys of other requests stay theirs."""
+    return request.model_dump(exclude=None if request.shares else {"shares"})
 
 
 class GuardedDataset:
@@ -247,8 +253,9 @@ class GuardedDataset:
             "means": [[r.name, r.numerator, r.denominator] for r in workload.ratios],
             "project": request.project,
             "level": request.level,
+            **({"shares": True} if request.shares else {}),
         }
-        former = json_digest({"about": self._about, **request.model_dump()})
+        former = json_digest({"about": self._about, **_fields(request)})
         keys = (_former_paid(self._about, request), former)
         return ReleaseTask(request, workload, paid, json_digest(view), keys)
 
@@ -318,6 +325,8 @@ class GuardedDataset:
                 return stored
             self._check_affordable(task, who)
             plan = self._planned(request, task.workload, paid)
+            if request.shares and not plan.total_is_public:
+                raise not_valid([{"loc": ("body", "shares"), "msg": _PRIVATE_TOTAL}])
             if plan.stored_key(self.ledger, task.former) is None:
                 plan = self._fitting(plan, request, task.workload, paid, who)
                 self._check_left(paid, plan, who)
@@ -327,7 +336,7 @@ class GuardedDataset:
             stored_key = plan.stored_key(self.ledger, task.former)
             entry = None if stored_key is None else self.ledger.entry(stored_key)
             body = self._body(key, request, result, entry)
-            record = {"analyst": who.name, "asked": request.model_dump(), "paid": stored_key}
+            record = {"analyst": who.name, "asked": _fields(request), "paid": stored_key}
             bodies = [(self.name, key, body), (self.name, ASKED + key, canonical(record))]
             return self.store.keep(bodies)[0]
 
@@ -637,7 +646,7 @@ class GuardedDataset:
                 "neighbours": plan.neighbours,
                 "level": request.level,
                 "entry": None if entry is None else entry.sequence,
-                "answers": columns_of(result, request.level),
+                "answers": columns_of(result, request.level, request.shares),
             }
         )
 

@@ -89,10 +89,14 @@ class PlanAsked(_Asked):
 
 
 class ReleaseAsked(PlanAsked):
-    """What to release; projection and level are free, the rest is paid for once."""
+    """What to release; projection, level and shares are free, the rest is paid for once."""
 
     project: bool | Literal["nearest", "bounds"] = True
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    shares: Annotated[
+        bool,
+        Field(description="shares of a public number of records beside the counts"),
+    ] = False
 
 
 class SelectionAsked(_Asked):
@@ -354,9 +358,12 @@ def remaining_document(remaining: Remaining) -> dict[str, float | None]:
     return document | {f"{lane.kind}_lane": float(lane.left) for lane in remaining.lanes}
 
 
-def columns_of(result: Release, level: float) -> dict[str, list[object]]:
-    """The long table of answers, column by column; a number that is none is null."""
-    table = result.to_arrow(level)
+def columns_of(result: Release, level: float, shares: bool = False) -> dict[str, list[object]]:
+    """The long table of answers, column by column; a number that is none is null.
+
+    Of an empty table there are no shares: what was paid for is sent without them.
+    """
+    table = result.to_arrow(level, shares=shares and bool(result.rows))
     return {
         name: [
             None if isinstance(value, float) and not isfinite(value) else value
