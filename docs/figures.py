@@ -30,12 +30,14 @@ def lines(
     names = list(dict.fromkeys(v["s"] for v in values))
     colours = [FIRST, *BETWEEN[: len(names) - 2], LAST]
     kind = "log" if is_log else "linear"
+    # 10k for thousands, but no "m" for thousandths.
+    numbers = "~s" if min(v["x"] for v in values) >= 1 else "~g"
     base = alt.Chart(alt.InlineData(values=values)).encode(
         alt.X(
             "x:Q",
             title=across,
             scale=alt.Scale(type="log", nice=False),
-            axis=alt.Axis(format="~s", gridColor=FAINT),
+            axis=alt.Axis(format=numbers, gridColor=FAINT),
         ),
         alt.Y(
             "y:Q",
