@@ -121,20 +121,27 @@ def write(section: str, content: object) -> None:
     (DATA / f"{section}.json").write_text(short + "\n")
 
 
-def differences(expected: object, found: object, at: str = "") -> Iterator[str]:
-    """Where two values differ; numbers may by ``CLOSE``, everything else not at all."""
+def differences(
+    expected: object, found: object, at: str = "", projected: float = CLOSE
+) -> Iterator[str]:
+    """Where two values differ; numbers may by ``CLOSE``, everything else not at all.
+
+    ``projected`` is what numbers of a list named ``value`` may differ by: published answers, which
+    a solver moves to consistent ones.
+    """
     if isinstance(expected, dict) and isinstance(found, dict):
         for name in [*expected, *(n for n in found if n not in expected)]:
             if name not in found or name not in expected:
                 yield f"{at}/{name}: {'is gone' if name in expected else 'is new'}"
             else:
-                yield from differences(expected[name], found[name], f"{at}/{name}")
+                yield from differences(expected[name], found[name], f"{at}/{name}", projected)
     elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         for i, (one, other) in enumerate(zip(expected, found, strict=True)):
-            yield from differences(one, other, f"{at}[{i}]")
+            yield from differences(one, other, f"{at}[{i}]", projected)
     elif isinstance(expected, float) or isinstance(found, float):
         is_number = all(type(v) in (int, float) for v in (expected, found))
-        if not is_number or not math.isclose(expected, found, rel_tol=CLOSE, abs_tol=1e-12):
+        close = projected if "/value[" in at else CLOSE
+        if not is_number or not math.isclose(expected, found, rel_tol=close, abs_tol=1e-12):
             yield f"{at}: {expected!r} became {found!r}"
     elif type(expected) is not type(found) or expected != found:
         yield f"{at}: {expected!r} became {found!r}"
