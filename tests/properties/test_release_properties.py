@@ -113,11 +113,11 @@ def test_labels_survive_parquet_as_they_are(values):
 
 
 @QUICK
-@given(st.lists(TEXTS, min_size=1, max_size=4, unique=True))
-def test_tables_of_a_report_hold_no_markup_but_their_own(values):
+@given(st.lists(TEXTS, min_size=1, max_size=4, unique=True), st.sampled_from([None, 100]))
+def test_tables_of_a_report_hold_no_markup_but_their_own(values, records):
     domain = Domain([Category("x", tuple(values))])
     release = released(sf.marginals(domain, 1), np.ones(len(values), dtype=int))
-    shown = _table(release.answers("x"), len(values))
+    shown = _table(release.answers("x"), len(values), records)
     for known in ("div", "table", "thead", "tbody", "tr", "th", "td"):
         for mark in (f"<{known}>", f"</{known}>", f'<{known} class="label">'):
             shown = shown.replace(mark, "")
@@ -129,4 +129,4 @@ def test_tables_of_a_report_hold_no_markup_but_their_own(values):
 def test_a_table_that_does_not_escape_would_be_noticed(monkeypatch):
     monkeypatch.setattr("sfumato.release.report.escape", lambda text: text)
     with pytest.raises(AssertionError):
-        test_tables_of_a_report_hold_no_markup_but_their_own.hypothesis.inner_test(["<b>"])
+        test_tables_of_a_report_hold_no_markup_but_their_own.hypothesis.inner_test(["<b>"], None)
