@@ -590,6 +590,18 @@ def grid_bits(values: NDArray[np.generic], sensitivity: Fraction, changes: int) 
     return max(0, ceil(finest))
 
 
+def moved_on_grid(
+    values: NDArray[np.generic], sensitivity: Fraction, bits: int, changes: int
+) -> int:
+    """How far neighbours move numbers in steps of the grid, rounding counted.
+
+    Floats are rounded, also to whole numbers: the difference of two of them moves by at most a step
+    for each of ``changes``. Whole numbers are not rounded.
+    """
+    rounding = changes if values.dtype.kind == "f" else 0
+    return ceil(sensitivity * (1 << bits)) + rounding
+
+
 def on_grid(values: NDArray[np.generic], bits: int) -> list[int]:
     """Numbers as whole steps of ``2^-bits``, to the nearest."""
     if values.dtype.kind in "iub":
@@ -606,18 +618,28 @@ def exact_numbers(values: object, what: str) -> NDArray[np.generic]:
         raise PlanError(f"{what} are numbers in one row, got shape {array.shape} of {array.dtype}")
     if array.dtype.kind == "f" and bool(np.isnan(array).any()):
         raise PlanError(f"{what} must be numbers; at least one is none")
-    # Clamping at a public bound moves no two numbers further apart.
+    # Clamping at a public bound moves no two numbers further apart; a cast to 64 bits before it
+    # would wrap unsigned numbers round.
     most = LIMITS.textbook_number
-    return np.clip(array, -most, most) if array.dtype.kind in "if" else array.astype(np.int64)
+    if array.dtype.kind == "u":
+        return np.asarray(np.minimum(array, np.uint64(most)).astype(np.int64))
+    kind = np.float64 if array.dtype.kind == "f" else np.int64
+    return np.asarray(np.clip(array.astype(kind), -most, most))
 
 
 def exact_sensitivity(sensitivity: object) -> Fraction:
-    """The stated sensitivity as an exact number."""
+    """The stated sensitivity as an exact number, such that the grid of its noise has floats."""
     number = sensitivity.item() if isinstance(sensitivity, np.generic) else sensitivity
     is_number = isinstance(number, int | float | Fraction) and not isinstance(number, bool)
     if not is_number or not number > 0 or not isfinite(number):  # type: ignore[operator,arg-type]
         raise PlanError(
             "say how far neighbours move the numbers, sensitivity= a number above 0, got "
             f"{shown(sensitivity)}"
+        )
+    most = LIMITS.textbook_number
+    if not Fraction(1, most) <= Fraction(number) <= most:  # type: ignore[arg-type]
+        raise PlanError(
+            f"the sensitivity must be from 2^-50 to 2^50, got {shown(sensitivity)}; ask in other "
+            "units"
         )
     return Fraction(number)  # type: ignore[arg-type]

@@ -33,6 +33,7 @@ from sfumato.run.textbook import (
     exact_numbers,
     exact_sensitivity,
     grid_bits,
+    moved_on_grid,
     on_grid,
 )
 from sfumato.types import Integers, Neighbours
@@ -315,7 +316,7 @@ def _candidates(
         numbers = exact_numbers(scores, "scores")
         moved = exact_sensitivity(1 if sensitivity is None else sensitivity)
         bits = grid_bits(numbers, moved, 1)
-        steps = ceil(moved * 2**bits) + (1 if numbers.dtype.kind == "f" else 0)
+        steps = moved_on_grid(numbers, moved, bits, 1)
         exact = Sensitive[Sequence[int]](on_grid(numbers, bits))
         whose = check_neighbours(neighbours)
         return _Candidates(

@@ -43,6 +43,7 @@ from sfumato.run.textbook import (
     exact_numbers,
     exact_sensitivity,
     grid_bits,
+    moved_on_grid,
     on_grid,
     scale_of,
 )
@@ -634,7 +635,7 @@ def _of_values(
     k = numbers.size
     slack = k if kind == "laplace" else ceil(sqrt(k))
     bits = grid_bits(numbers, moved, slack)
-    steps = ceil(moved * 2**bits) + (slack if bits else 0)
+    steps = moved_on_grid(numbers, moved, bits, slack)
     mu = budget.gaussian_mu
     if kind == "gaussian" and mu is None:
         raise PlanError("Gaussian noise is not pure: give delta (or rho, or mu) beside epsilon")
@@ -655,6 +656,7 @@ def _of_values(
         **access,  # type: ignore[arg-type]
     )
     step = ldexp(1.0, -bits)
+    rounding = 0.5 if numbers.dtype.kind == "f" else 0
     quantile = laplace_quantile if kind == "laplace" else gaussian_quantile
     scale = scale_of(law, step)
     return LinearOutcome(
@@ -665,7 +667,7 @@ def _of_values(
         {"answers": scale},
         theorem,
         # The law itself, all k of them by a union bound; rounding moved each by half a step.
-        lambda beta: (quantile(law.scale, 1 - Fraction(beta) / k) + (0.5 if bits else 0)) * step,
+        lambda beta: (quantile(law.scale, 1 - Fraction(beta) / k) + rounding) * step,
         neighbours,
         None,
         note,

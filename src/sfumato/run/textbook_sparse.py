@@ -45,6 +45,7 @@ from sfumato.run.textbook import (
     exact_numbers,
     exact_sensitivity,
     grid_bits,
+    moved_on_grid,
     on_grid,
     scale_of,
 )
@@ -159,9 +160,8 @@ def _scores(
     if data is None and records is None:
         numbers = exact_numbers(queries, "scores")
         moved = exact_sensitivity(1 if sensitivity is None else sensitivity)
-        is_whole = numbers.dtype.kind in "iub"
         bits = max(grid_bits(numbers, moved, 1), finest)
-        steps = ceil(moved * 2**bits) + (0 if is_whole else 1)
+        steps = moved_on_grid(numbers, moved, bits, 1)
         exact = Sensitive[Sequence[int]](on_grid(numbers, bits))
         whose = check_neighbours(neighbours)
         monotone = bool(is_monotone)

@@ -24,7 +24,7 @@ from sfumato.privacy.budget import check_neighbours
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
 from sfumato.types import Array, Integers, Neighbours
-from sfumato.vault.noise import discrete_laplace, geometric
+from sfumato.vault.noise import SCALE_MAXIMUM, discrete_laplace, geometric
 from sfumato.vault.vault_limits import LIMITS
 
 __all__ = [
@@ -97,7 +97,15 @@ class KNorm:
                 "ask fewer queries, or plan them with sf.plan"
             )
         rate = _rate(epsilon)
-        return cls(rate, matrix, measured, facets, denominator, reach, covariance, max(trials, 1.0))
+        mechanism = cls(
+            rate, matrix, measured, facets, denominator, reach, covariance, max(trials, 1.0)
+        )
+        if mechanism._scale > SCALE_MAXIMUM:
+            raise TooLarge(
+                f"records move these queries by up to {reach}, too much for exact noise at epsilon "
+                f"{float(rate):.3g}: divide the queries by a common factor, or raise epsilon"
+            )
+        return mechanism
 
     @property
     def cost(self) -> Cost:

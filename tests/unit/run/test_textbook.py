@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, TableError, WorkloadError
-from sfumato.run.textbook import Instance, exact_numbers, grid_bits, on_grid
+from sfumato.run.textbook import (
+    Instance,
+    exact_numbers,
+    exact_sensitivity,
+    grid_bits,
+    moved_on_grid,
+    on_grid,
+)
 
 study = sf.study
 F = np.tril(np.ones((4, 4)))
@@ -194,3 +201,33 @@ def test_sparse_matrices_and_whole_numbers_of_numpy_are_taken():
     assert study.sparse_vector([1, 900], T=500, epsilon=1, c=np.int64(1)).places == (1,)
     with pytest.raises(PlanError, match="table"):
         study.above_threshold(sf.prefixes(DOMAIN, "age"), T=1, epsilon=1)
+
+
+@given(st.floats(-(2.0**52), 2.0**52), st.floats(-(2.0**52), 2.0**52), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_rounding_to_the_grid_is_counted_whatever_the_sensitivity(one, other, is_whole):
+    """Any two floats are neighbours for their exact distance as the sensitivity."""
+    clamped = [Fraction(float(exact_numbers([v], "numbers")[0])) for v in (one, other)]
+    moved = max(abs(clamped[0] - clamped[1]), Fraction(1, 2**20))
+    moved = Fraction(ceil(moved)) if is_whole else moved
+    left, right = exact_numbers([one], "numbers"), exact_numbers([other], "numbers")
+    bits = grid_bits(left, moved, 1)
+    apart = abs(on_grid(left, bits)[0] - on_grid(right, bits)[0])
+    assert apart <= moved_on_grid(left, moved, bits, 1)
+
+
+def test_half_a_step_of_rounding_is_part_of_the_sensitivity():
+    left, right = exact_numbers([0.4], "numbers"), exact_numbers([2.0**20 + 0.5 + 0.1], "numbers")
+    moved = Fraction(2**20) + Fraction(1, 4)
+    assert grid_bits(left, moved, 1) == 0  # steps are ones, and floats are rounded all the same
+    apart = on_grid(right, 0)[0] - on_grid(left, 0)[0]
+    assert apart > moved  # the twin: without the rounding the claim would be false
+    assert apart <= moved_on_grid(left, moved, 0, 1)
+
+
+def test_unsigned_numbers_are_clamped_before_they_are_cast():
+    near = np.array([2**63 - 1, 2**63, 2**64 - 1], dtype=np.uint64)
+    assert exact_numbers(near, "numbers").tolist() == [2**50] * 3
+    assert exact_numbers(np.array([-(2**63), 5]), "numbers").tolist() == [-(2**50), 5]
+    with pytest.raises(PlanError, match="other units"):
+        exact_sensitivity(1e-300)

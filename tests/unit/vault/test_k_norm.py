@@ -118,6 +118,8 @@ def test_epsilon_is_rounded_down_and_told() -> None:
 def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(TooLarge, match="at most 6"):
         KNorm.of(np.eye(7), 1)
+    with pytest.raises(TooLarge, match="raise epsilon"):
+        KNorm.of(400 * SKEWED, 0.0021)
     with pytest.raises(WorkloadError, match="whole numbers"):
         KNorm.of([[0.5, 1]], 1)
     with pytest.raises(PlanError, match="epsilon"):
