@@ -37,9 +37,9 @@ from bench.shrinkage import SHAPES
 from bench.tell import Effort, is_within
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.planning.views import as_planned
 from sfumato.refine.consistency import Refined, refined
-from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.reconstruct import fit_answers, released_tables
 from sfumato.refine.rows import fit_rows
 from sfumato.refine.shrink import with_prior

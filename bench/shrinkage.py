@@ -25,9 +25,9 @@ import numpy as np
 import sfumato as sf
 from bench.adult import yes_no
 from bench.tell import show
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import expected_square, objective_fit
-from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Grid, Quadratic
 from sfumato.refine.shrink import EVEN, INDEPENDENT, Guesses, PublicRecords, shrunk_towards
 from sfumato.run.linear import Plan

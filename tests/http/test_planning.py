@@ -128,7 +128,7 @@ def test_a_plan_does_not_depend_on_what_was_planned_before() -> None:
         for epsilon in (1.0, 0.3, 0.0001, 7.0):
             for budget in (sf.Budget(epsilon=epsilon), sf.Budget(epsilon=epsilon, delta=1e-9)):
                 for neighbours in ("add-remove", "replace-one"):
-                    after = sf.plan(workload, budget, neighbours, known=known)
+                    after = sf.plan(workload, budget, neighbours, reuse=known)
                     alone = sf.plan(workload, budget, neighbours)
                     assert after.digest() == alone.digest()
                     assert after.measurement() == alone.measurement()

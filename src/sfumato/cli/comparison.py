@@ -527,7 +527,7 @@ def _some_queries(spec: Spec, hull: Hull) -> Iterator[Workload]:
     import numpy as np
 
     from sfumato.domain.domain import Domain
-    from sfumato.refine.draws import Draws
+    from sfumato.planning.public_draws import Draws
     from sfumato.workload.build import explicit
 
     total = spec.workload.queries
@@ -540,7 +540,7 @@ def _some_queries(spec: Spec, hull: Hull) -> Iterator[Workload]:
 def _some_groups(spec: Spec) -> Iterator[Workload]:
     import numpy as np
 
-    from sfumato.refine.draws import Draws
+    from sfumato.planning.public_draws import Draws
     from sfumato.workload.workload import Workload
 
     terms = spec.workload.terms

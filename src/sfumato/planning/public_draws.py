@@ -9,13 +9,17 @@ never a ``WordSource``: nothing that protects data can be fed from here.
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from sfumato.types import Array, Integers
 
-__all__ = ["Draws"]
+if TYPE_CHECKING:
+    from sfumato.planning.forecast import Forecast
+
+__all__ = ["Draws", "drawn_noise", "drawn_values"]
 
 
 _AT_ONCE: Final = 1 << 17  # numbers of one call of the hash: part of what a label means
@@ -67,3 +71,18 @@ class Draws:
         seed = f"sfumato public draws|{self._label}|{self._calls}".encode()
         words = np.frombuffer(hashlib.shake_256(seed).digest(8 * count), dtype="<u8")
         return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def drawn_noise(forecast: Forecast, source: Draws, count: int) -> Iterator[Array]:
+    """Public draws of the noise of all answers, ``count`` times."""
+    for _ in range(count):
+        yield np.concatenate(list(forecast.strategy.answers(drawn_values(forecast, source))))
+
+
+def drawn_values(forecast: Forecast, source: Draws) -> list[Array]:
+    """A public draw of the noise of all measured values, block by block."""
+    values = []
+    for rows, noise in zip(forecast.strategy.block_rows, forecast.noise, strict=True):
+        drawn = source.normals(rows) if noise.noise == "gaussian" else source.laplaces(rows)
+        values.append(drawn * noise.scale)
+    return values

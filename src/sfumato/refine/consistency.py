@@ -48,8 +48,8 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
-from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Grid, alike
 from sfumato.refine.reconstruct import (
     Fit,

@@ -32,9 +32,9 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Transcript
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.refine.consistency import Projection, Refined, has_wide, objective_fit
-from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Grid
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.text import shown

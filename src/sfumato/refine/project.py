@@ -23,9 +23,9 @@ import numpy as np
 
 from sfumato.domain.values import base_of
 from sfumato.errors import TooLarge, WorkloadError
+from sfumato.planning.public_draws import Draws
 from sfumato.refine import local_consistency, semidefinite
 from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
-from sfumato.refine.draws import Draws
 from sfumato.refine.problem import Grid, inverse_covariance
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
 from sfumato.refine.refine_limits import LIMITS

@@ -44,8 +44,8 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError
 from sfumato.planning.forecast import Forecast
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.refine.cells import CellEstimate, fit_explicit
-from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Quadratic, alike
 from sfumato.refine.reconstruct import Fit, FitPart, ReleasedTable, released_tables
 from sfumato.refine.refine_limits import LIMITS

@@ -23,11 +23,11 @@ from sfumato.domain.values import base_of
 from sfumato.errors import PlanError, SfumatoError, TooLarge
 from sfumato.measurement import Measurement
 from sfumato.planning.adaptive_costs import Spending, asked_domain
+from sfumato.planning.public_draws import Draws, drawn_noise, drawn_values
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource, system_words
 from sfumato.refine.consistency import Unrefined, is_listed, refined_listed
-from sfumato.refine.draws import Draws, drawn_noise, drawn_values
 from sfumato.refine.learn import Learner
 from sfumato.refine.shrink import PublicRecords
 from sfumato.run.adaptive import AdaptivePlan, plan_adaptive

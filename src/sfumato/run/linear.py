@@ -912,7 +912,7 @@ def plan(
     noise: Noise | None = None,
     ledger: PlanLedger | str | PathLike[str] | None = None,
     analyst: str | None = None,
-    known: Callable[[Strategies], Strategies] | None = None,
+    reuse: Callable[[Strategies], Strategies] | None = None,
 ) -> Plan:
     """The best mechanism for a workload and a budget; touches no data and costs nothing.
 
@@ -952,7 +952,7 @@ def plan(
         noise: One kind of noise, ``"gaussian"`` or ``"laplace"``; None for either.
         ledger: A ledger, opened or its path.
         analyst: Whose allowance counts beside what is left.
-        known: May give strategies back that were built for the same workload before, for plans at
+        reuse: May give strategies back that were built for the same workload before, for plans at
             many budgets.
 
     Returns:
@@ -980,7 +980,7 @@ def plan(
     most_records = _allowed(allow_bias, records)
     # Planned for what is asked, not for how it was written.
     built = Strategies(workload.normal.workload, objective, until, folder, most_records, effort)
-    built = built if known is None else known(built)
+    built = built if reuse is None else reuse(built)
 
     def of_noise(kind: Noise | None) -> Plan:
         spent = budget

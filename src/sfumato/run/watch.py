@@ -349,7 +349,7 @@ class Watched:
 
     watch: Watch
     tested: int
-    found: tuple[Alert, ...]
+    events: tuple[Alert, ...]
     entry: Entry | None
     labels: tuple[object, ...]
     label_name: str
@@ -368,7 +368,7 @@ class Watched:
                 "low": a.low,
                 "high": a.high,
             }
-            for a in self.found
+            for a in self.events
         ]
         names = [self.label_name, "expected", "limit", "value", "low", "high"]
         return pd.DataFrame(rows, columns=names)
@@ -379,7 +379,7 @@ class Watched:
 
         outcomes = np.array(["quiet"] * self.watch.steps, dtype=object)
         outcomes[self.tested :] = "not watched"
-        outcomes[[a.step - 1 for a in self.found]] = "alert"
+        outcomes[[a.step - 1 for a in self.events]] = "alert"
         limits = [self.watch.limit(i) / STEP for i in range(self.watch.steps)]
         return pd.DataFrame(
             {self.label_name: list(self.labels), "limit": limits, "outcome": outcomes}
@@ -387,7 +387,7 @@ class Watched:
 
     def __repr__(self) -> str:
         return (
-            f"Watched {self.tested:,} of {self.watch.steps:,} counts: {len(self.found):,} of at "
+            f"Watched {self.tested:,} of {self.watch.steps:,} counts: {len(self.events):,} of at "
             f"most {self.watch.alerts:,} alerts{f'; {STORED}' if self.is_stored else ''}"
         )
 

@@ -27,9 +27,9 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
 from sfumato.errors import BudgetExhausted, LedgerFrozen, PlanError, SfumatoError, WorkloadError
+from sfumato.planning.public_draws import Draws
 from sfumato.privacy.budget import Budget
 from sfumato.random import WordSource, system_words
-from sfumato.refine.draws import Draws
 from sfumato.refine.synthesize import Synthetic
 from sfumato.release.release import Release
 from sfumato.release.synthetic_records import record_frame
@@ -111,11 +111,11 @@ class Session:
         """Whether the records are made up."""
         return self._state.is_dummy
 
-    def read(self, asked: Asked) -> Question:
+    def read(self, request: Asked) -> Question:
         """The question behind a text, in canonical form; a text is parsed once.
 
         Args:
-            asked: A SELECT, a question or a workload of one query.
+            request: A SELECT, a question or a workload of one query.
 
         Returns:
             The question.
@@ -123,24 +123,24 @@ class Session:
         Raises:
             WorkloadError: It is none, asks more than one question, or is about another domain.
         """
-        if isinstance(asked, str) and (question := self._texts.get(asked)) is not None:
+        if isinstance(request, str) and (question := self._texts.get(request)) is not None:
             return question
-        questions = self.read_all(asked)
+        questions = self.read_all(request)
         if len(questions) != 1:
             raise WorkloadError(
                 f"this asks {len(questions)} questions at once, ask() takes one; use ask_all()"
             )
-        if isinstance(asked, str):
+        if isinstance(request, str):
             if len(self._texts) >= LIMITS.texts_in_memory:
                 self._texts.clear()
-            self._texts[asked] = questions[0]
+            self._texts[request] = questions[0]
         return questions[0]
 
-    def read_all(self, asked: Asked) -> tuple[Question, ...]:
+    def read_all(self, request: Asked) -> tuple[Question, ...]:
         """All questions of a SELECT (one per group and aggregate) or of a workload.
 
         Args:
-            asked: A SELECT, a question or a workload.
+            request: A SELECT, a question or a workload.
 
         Returns:
             One question per group and aggregate, or per query.
@@ -148,10 +148,10 @@ class Session:
         Raises:
             WorkloadError: It is none, or is about another domain.
         """
-        work = sql(self.domain, asked, in_bins=True) if isinstance(asked, str) else asked
+        work = sql(self.domain, request, in_bins=True) if isinstance(request, str) else request
         if not isinstance(work, Question | Workload):
             raise WorkloadError(
-                f"a question is a SELECT or a workload, got {shown(type(asked).__name__)}"
+                f"a question is a SELECT or a workload, got {shown(type(request).__name__)}"
             )
         if isinstance(work, Workload):
             work = in_bins(work)
@@ -161,13 +161,13 @@ class Session:
             return (work,)
         return _labelled(work)
 
-    def ask(self, asked: Asked, *, analyst: str | None = None, untested: bool = False) -> Answer:
+    def ask(self, request: Asked, *, analyst: str | None = None, untested: bool = False) -> Answer:
         """Answer one question: stored, free, or paid for.
 
         Privacy: as `Session`. Neighbours: as `Session`.
 
         Args:
-            asked: A SELECT, a question or a workload of one query.
+            request: A SELECT, a question or a workload of one query.
             analyst: Who asks: what is paid counts against their allowance, too.
             untested: Whether new questions get what the estimate says, marked as such, when the
                 budget is used up: no test, no promise.
@@ -180,17 +180,17 @@ class Session:
             WorkloadError: It is no question about this domain.
             PlanError: The session is closed and the question is new.
         """
-        return self._answers([self.read(asked)], analyst, untested)[0]
+        return self._answers([self.read(request)], analyst, untested)[0]
 
     def ask_all(
-        self, asked: Asked, *, analyst: str | None = None, untested: bool = False
+        self, request: Asked, *, analyst: str | None = None, untested: bool = False
     ) -> tuple[Answer, ...]:
         """Answer every question of a SELECT with groups, or of a workload, in order.
 
         Privacy: as `Session`. Neighbours: as `Session`.
 
         Args:
-            asked: A SELECT, a question or a workload.
+            request: A SELECT, a question or a workload.
             analyst: As in `ask`.
             untested: As in `ask`.
 
@@ -201,17 +201,17 @@ class Session:
             BudgetExhausted: A question is new and the budget is used up.
             WorkloadError: It is no question about this domain.
         """
-        return self._answers(self.read_all(asked), analyst, untested)
+        return self._answers(self.read_all(request), analyst, untested)
 
     def ask_frame(
-        self, asked: Asked, *, analyst: str | None = None, untested: bool = False
+        self, request: Asked, *, analyst: str | None = None, untested: bool = False
     ) -> pd.DataFrame:
         """The answers of `ask_all` as a frame, with a column for each column of GROUP BY.
 
         Privacy: as `Session`. Neighbours: as `Session`.
 
         Args:
-            asked: A SELECT, a question or a workload.
+            request: A SELECT, a question or a workload.
             analyst: As in `ask`.
             untested: As in `ask`.
 
@@ -222,17 +222,17 @@ class Session:
             BudgetExhausted: A question is new and the budget is used up.
             WorkloadError: It is no question about this domain.
         """
-        return answer_frame(self.ask_all(asked, analyst=analyst, untested=untested))
+        return answer_frame(self.ask_all(request, analyst=analyst, untested=untested))
 
     def ask_many(
-        self, asked: Sequence[Asked], *, analyst: str | None = None
+        self, requests: Sequence[Asked], *, analyst: str | None = None
     ) -> list[Answer | SfumatoError]:
         """Answer many questions, in order, with few commits; a fault of one is its own result.
 
         Privacy: as `Session`. Neighbours: as `Session`.
 
         Args:
-            asked: SELECTs, questions or workloads of one query.
+            requests: SELECTs, questions or workloads of one query.
             analyst: As in `ask`.
 
         Returns:
@@ -241,7 +241,7 @@ class Session:
         Raises:
             PlanError: The session is closed and a question is new.
         """
-        questions = [caught(self.read, one) for one in asked]
+        questions = [caught(self.read, one) for one in requests]
         readable = [q for q in questions if isinstance(q, Question)]
         with self._state.lock:
             if self._is_closed and any(self._state.stored(q.key) is None for q in readable):
@@ -269,11 +269,11 @@ class Session:
         with self._state.lock:
             return self._state.stored(key)
 
-    def estimate(self, asked: Asked) -> QuestionForecast:
+    def estimate(self, request: Asked) -> QuestionForecast:
         """What asking would cost and how good the answer would be; spends and tests nothing.
 
         Args:
-            asked: A SELECT, a question or a workload of one query.
+            request: A SELECT, a question or a workload of one query.
 
         Returns:
             The estimate, the bounds and the cost.
@@ -281,7 +281,7 @@ class Session:
         Raises:
             WorkloadError: It is no question about this domain.
         """
-        question, plan = self.read(asked), self.plan
+        question, plan = self.read(request), self.plan
         with self._state.lock:
             moved = self._state.moved(question) * 2.0**-question.bits
             estimate = self._state.estimate
@@ -298,13 +298,13 @@ class Session:
                 paid_left=self.left().paid_answers,
             )
 
-    def untested(self, asked: Asked) -> Answer:
+    def untested(self, request: Asked) -> Answer:
         """What the estimate says, for nothing and without a promise; a stored answer if there is.
 
         Privacy: a function of answers that were given before.
 
         Args:
-            asked: A SELECT, a question or a workload of one query.
+            request: A SELECT, a question or a workload of one query.
 
         Returns:
             An answer without an interval.
@@ -312,7 +312,7 @@ class Session:
         Raises:
             PlanError: Nothing was asked yet, so that there is no estimate.
         """
-        question = self.read(asked)
+        question = self.read(request)
         with self._state.lock:
             stored = self._state.stored(question.key)
             if stored is not None:

@@ -162,7 +162,7 @@ class PairDistances:
             first = next(self._chunks(np.zeros(1, dtype=np.int64), at))[1]
             _add_squares(out, a - first, b - first, int(span.max(initial=0)))
         else:
-            from sfumato.solve.pair_kernels import add_differences
+            from sfumato.solve.kernels import add_differences
 
             add_differences(out, _floats(a - low[:, None]), _floats(b - low[:, None]))
 

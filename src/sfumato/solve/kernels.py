@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled sweeps of ``chain.py``; imported when first used, for they need numba.
+"""The compiled loops of ``chain.py`` and ``farthest.py``; imported when first used, for numba.
 
 ``diagonal_sweep``, ``potential_sweep`` and ``entry_sweep`` are in floats, ``sweep`` in
 double-double arithmetic: a number is the unevaluated sum of two floats, whose operations are below
-it.
+it. ``add_differences`` adds up distances of columns.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sfumato.solve.tridiagonal import LANES
 __all__ = [
     "BLOCK",
     "TINY",
+    "add_differences",
     "diagonal_sweep",
     "entry_sweep",
     "potential_sweep",
@@ -278,3 +279,31 @@ def sweep(b, k, v, shifts, weights, d, h, high, low):  # type: ignore[no-untyped
                 high[i], low[i] = sh, sl
     for i in range(n):
         high[i], low[i] = times_float(high[i], low[i], d[i])
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def add_differences(out, a, b):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add ``sum_r |a[r, i] - b[r, j]|`` to every ``out[i, j]``.
+
+    A block of 64 rows and 512 columns j at a time, which stays in the cache for all columns i.
+    """
+    for top in range(0, a.shape[0], 64):
+        low = min(top + 64, a.shape[0])
+        for begin in range(0, b.shape[1], 512):
+            end = min(begin + 512, b.shape[1])
+            for i in range(a.shape[1]):
+                to = out[i, begin:end]
+                r = top
+                while r + 3 < low:
+                    x, y, z, w = a[r, i], a[r + 1, i], a[r + 2, i], a[r + 3, i]
+                    first, second = b[r, begin:end], b[r + 1, begin:end]
+                    third, fourth = b[r + 2, begin:end], b[r + 3, begin:end]
+                    for j in range(end - begin):
+                        upper = abs(first[j] - x) + abs(second[j] - y)
+                        to[j] += upper + abs(third[j] - z) + abs(fourth[j] - w)
+                    r += 4
+                while r < low:
+                    row, x = b[r, begin:end], a[r, i]
+                    for j in range(end - begin):
+                        to[j] += abs(row[j] - x)
+                    r += 1

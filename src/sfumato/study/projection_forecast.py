@@ -37,9 +37,9 @@ from sfumato.planning.calibrate import calibrate
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.refine.consistency import Unrefined, has_wide, objective_fit, refined_listed
-from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Grid, Quadratic
 from sfumato.solve.effort import ADDED_UP, effort, must_stop
 from sfumato.study.experts import Weights, weights_error

@@ -39,7 +39,7 @@ import numpy.typing as npt
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.forecast import Forecast
-from sfumato.refine.draws import Draws, drawn_noise
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.study.study_limits import LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Names

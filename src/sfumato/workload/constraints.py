@@ -168,17 +168,18 @@ class Constraints:
         """The number of records, where something published says it."""
         return self.published[0].total if self.published else None
 
-    def possible(self, names: Sequence[str], kept: Sequence[Integers] | None = None) -> Mask:
+    def possible(self, names: Sequence[str], cells: Sequence[Integers] | None = None) -> Mask:
         """Whether a record can be there, for the cells of the table of some attributes.
 
         Args:
             names: Names of attributes.
-            kept: The cells of each attribute that are looked at; None for all of them.
+            cells: The cells of each attribute that are looked at; None for all of them.
 
         Returns:
             One truth value per cell of their table.
         """
-        cells = [np.arange(self.domain[n].size) for n in names] if kept is None else list(kept)
+        if cells is None:
+            cells = [np.arange(self.domain[n].size) for n in names]
         shape = tuple(len(c) for c in cells)
         if prod(shape) > LIMITS.array_entries:
             raise TooLarge(

@@ -253,6 +253,6 @@ def plan_of(
         may_drop_records=may_drop_records,
         steps=limits.planning_seconds * STEPS_PER_SECOND,
         progress=progress,
-        known=built,
+        reuse=built,
         noise=noise,
     )

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.refine.consistency import Refined, objective_fit, refined
-from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.reconstruct import fit_answers, released_tables
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import fit_rows

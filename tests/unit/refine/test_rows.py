@@ -11,8 +11,8 @@ from scipy.optimize import nnls
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.planning.public_draws import Draws
 from sfumato.refine import rows as rows_module
-from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
 from sfumato.refine.row_problem import problem
 from sfumato.refine.rows import (

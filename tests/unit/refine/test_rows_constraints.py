@@ -9,8 +9,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
+from sfumato.planning.public_draws import Draws
 from sfumato.refine import feasibility
-from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import Fit, ReleasedTable, fit_answers
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import make_possible, meet_published, problem

@@ -12,9 +12,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import expected_square, objective_fit
-from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Grid, Quadratic
 from sfumato.refine.shrink import (
     EVEN,

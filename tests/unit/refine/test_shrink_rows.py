@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.refine.draws import Draws
+from sfumato.planning.public_draws import Draws
 from sfumato.refine.reconstruct import ReleasedTable, fit_answers
 from sfumato.refine.rows import fit_rows
 from sfumato.refine.shrink import dispersion, find_prior, with_prior

@@ -143,7 +143,7 @@ def test_counts_as_they_come_and_after_a_restart(tmp_path: Path) -> None:
     live.close()
     assert [a.step for a in found] == [11, 22]
     again = watch.begin(place)
-    assert again.watched().found == tuple(found)
+    assert again.watched().events == tuple(found)
     assert again.alerts_left == 1
     assert repr(again) == "Watching(step 30 of 30: 2 of at most 3 alerts)"
     with pytest.raises(PlanError, match="all 30 counts"):
@@ -246,7 +246,7 @@ def test_a_killed_watch_loses_its_threshold_and_one_that_ends_does_not(tmp_path:
         live = watch.begin(place)
         left[end] = live.alerts_left
         assert live.step == 1
-        assert live.watched().found == ()
+        assert live.watched().events == ()
         if end == "killed":
             with pytest.raises(PlanError, match="lost with a threshold"):
                 live.add(20)

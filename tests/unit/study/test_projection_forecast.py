@@ -11,8 +11,8 @@ import pytest
 import sfumato as sf
 from sfumato.domain.attributes import Integer
 from sfumato.errors import PlanError
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.refine.consistency import refined_listed
-from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.study import projection_forecast as module
 from sfumato.study.projection_forecast import after_projection
 from sfumato.study.study_limits import LIMITS

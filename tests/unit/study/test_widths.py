@@ -15,8 +15,8 @@ from scipy.stats import norm
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.privacy.cost import Cost, mu_squared_of
-from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.study import widths as widths_module
 from sfumato.study.experts import (
     multiplicative_weights,
