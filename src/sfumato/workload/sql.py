@@ -46,18 +46,17 @@ from sfumato.workload.queries import (
     integer_entries,
     value_entries,
 )
-from sfumato.workload.sql_where import (
+from sfumato.workload.sql_text import (
     Names,
     SqlColumn,
     as_written,
-    condition,
-    conjunction,
     constant,
     only,
     parsed_select,
     refuse,
     without_brackets,
 )
+from sfumato.workload.sql_where import condition, conjunction
 from sfumato.workload.terms import Explicit, Predicates, Product, StructuredLabel, Term
 from sfumato.workload.workload import Ratio, Workload
 from sfumato.workload.workload_limits import LIMITS

@@ -17,7 +17,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import SqlError
 from sfumato.workload.build import check_domain
 from sfumato.workload.sql import workload_of
-from sfumato.workload.sql_where import as_written, only, parsed_select, without_brackets
+from sfumato.workload.sql_text import as_written, only, parsed_select, without_brackets
 from sfumato.workload.workload import Workload
 
 __all__ = [

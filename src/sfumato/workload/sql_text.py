@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all of SQL is read with: one checked SELECT, its columns and its constants.
+
+`parsed_select` makes one checked SELECT of sqlglot of a text, or a refusal that names the
+construct. Every node has a list of the parts that it may have; a part that is not on the list,
+known today or added by a later sqlglot, is refused. The text is read as SQLite writes it, which
+takes names in double quotes and in backticks alike. `Names` finds the columns of a domain, and
+`constant` reads what is written out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from math import isfinite
+from typing import NoReturn, cast
+
+import numpy as np
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, SqlglotError
+
+from sfumato.domain.attributes import Attribute, Comparison, Level, Value
+from sfumato.domain.domain import Domain
+from sfumato.domain.domain_limits import LIMITS as DOMAIN_LIMITS
+from sfumato.errors import SqlError, TooLarge
+from sfumato.text import did_you_mean, listing, shown
+from sfumato.types import Integers, Mask
+from sfumato.workload.predicates import Condition, In
+from sfumato.workload.workload_limits import LIMITS
+
+__all__ = [
+    "COMPARES",
+    "Names",
+    "SqlColumn",
+    "as_written",
+    "constant",
+    "only",
+    "parsed_select",
+    "refuse",
+    "without_brackets",
+]
+
+ALLOWED = (
+    "allowed is SELECT columns, aggregates FROM table [WHERE condition] [GROUP BY columns] with "
+    "the aggregates COUNT, SUM and AVG"
+)
+
+_CLAUSES = {
+    "with": ("WITH", "name the table itself"),
+    "joins": (
+        "a join",
+        "one table is asked at a time: join before, and declare the joined columns",
+    ),
+    "laterals": ("LATERAL", "one table is asked at a time"),
+    "having": ("HAVING", "which groups are large is private; filter the noisy answers afterwards"),
+    "qualify": ("QUALIFY", "filter the noisy answers afterwards"),
+    "order": (
+        "ORDER BY",
+        "answers come as a table: sort it afterwards, or ask for the largest few alone "
+        "(sf.plan_selection)",
+    ),
+    "limit": (
+        "LIMIT",
+        "answers come as a table: cut it afterwards, or ask for the largest few alone "
+        "(sf.plan_selection)",
+    ),
+    "offset": ("OFFSET", "answers come as a table: cut it afterwards"),
+    "distinct": ("DISTINCT", "it is not linear in the records"),
+    "windows": ("WINDOW", "window functions are not linear in the records"),
+    "sample": ("TABLESAMPLE", "all records are counted"),
+    "into": ("INTO", "nothing is written to the database"),
+}
+
+_QUANTILES = (
+    "it is not linear in the records: ask for a CDF with prefixes and read quantiles off it"
+)
+_CONSTRUCTS = {
+    "Subquery": ("a subquery", "conditions compare columns with constants"),
+    "Select": ("a subquery", "conditions compare columns with constants"),
+    "Exists": ("EXISTS", "conditions compare columns with constants"),
+    "Union": ("UNION", "join workloads with | instead"),
+    "Intersect": ("INTERSECT", "give each SELECT on its own"),
+    "Except": ("EXCEPT", "give each SELECT on its own"),
+    "Window": ("a window function", "it is not linear in the records"),
+    "Distinct": ("DISTINCT", "a count of distinct values is not linear in the records"),
+    "Like": ("LIKE", "list the values with IN"),
+    "ILike": ("ILIKE", "list the values with IN"),
+    "Glob": ("GLOB", "list the values with IN"),
+    "SimilarTo": ("SIMILAR TO", "list the values with IN"),
+    "Min": ("MIN", _QUANTILES),
+    "Max": ("MAX", _QUANTILES),
+    "Median": ("MEDIAN", _QUANTILES),
+    "Quantile": ("QUANTILE", _QUANTILES),
+    "PercentileCont": ("PERCENTILE_CONT", _QUANTILES),
+    "PercentileDisc": ("PERCENTILE_DISC", _QUANTILES),
+    "WithinGroup": ("WITHIN GROUP", _QUANTILES),
+    "TableSample": ("TABLESAMPLE", "all records are counted"),
+    "Star": ("*", "name the columns"),
+    "Rollup": ("ROLLUP", "give each grouping its own SELECT"),
+    "Cube": ("CUBE", "give each grouping its own SELECT"),
+    "GroupingSets": ("GROUPING SETS", "give each grouping its own SELECT"),
+    "Null": ("NULL", "use IS NULL and IS NOT NULL"),
+    "Cast": ("CAST", "only DATE '...' and TIMESTAMP '...' are constants with a type"),
+    "Placeholder": ("a parameter", "write the constant itself"),
+    "Parameter": ("a parameter", "write the constant itself"),
+}
+_SQLITE = sqlglot.Dialect.get_or_raise("sqlite")
+_ARITHMETIC = frozenset(("Add", "Sub", "Mul", "Div", "IntDiv", "Mod", "Pow", "Neg", "DPipe"))
+_OPENERS = frozenset(("L_PAREN", "L_BRACKET", "L_BRACE", "CASE"))
+_CLOSERS = frozenset(("R_PAREN", "R_BRACKET", "R_BRACE", "END"))
+_PREFIXES = frozenset(("NOT", "DASH", "PLUS", "TILDE", "TILDA", "DCOLON"))
+
+
+def parsed_select(text: object, *more: str) -> exp.Select:
+    """The one SELECT that the text holds; ``more`` clauses than those of counting are allowed."""
+    if not isinstance(text, str):
+        raise SqlError(f"a query in SQL is a text, got {shown(text)}")
+    if len(text) > LIMITS.sql_characters:
+        raise SqlError(
+            f"the SQL has {len(text):,} characters, the most are {LIMITS.sql_characters:,}; "
+            "split it up"
+        )
+    try:
+        tokens = _SQLITE.tokenize(text)
+        _check_depth(tokens)
+        parsed = cast("list[exp.Expression | None]", _SQLITE.parser().parse(tokens, text))
+    except SqlError:
+        raise
+    except SqlglotError as error:
+        raise _not_sql(error) from None
+    except Exception:  # a fault of the parser is a text that cannot be read, whatever its kind
+        raise SqlError(f"the SQL cannot be read; {ALLOWED}") from None
+    statements = [s for s in parsed if s is not None and type(s).__name__ != "Semicolon"]
+    if len(statements) != 1:
+        raise SqlError(f"one SELECT is needed, got {len(statements)} statements; {ALLOWED}")
+    (select,) = statements
+    if not isinstance(select, exp.Select):
+        refuse(select)
+    for key, value in select.args.items():
+        clause = key.rstrip("_")
+        if value and clause not in ("expressions", "from", "where", "group", *more):
+            word, advice = _CLAUSES.get(clause, (clause.upper(), ALLOWED))
+            raise SqlError(f"{word} cannot be asked: {advice}")
+    return select
+
+
+def only(node: exp.Expression, *parts: str) -> None:
+    """Refuse a node that has parts besides the listed ones."""
+    for key, value in node.args.items():
+        if value and not key.startswith("_") and key.rstrip("_") not in parts:
+            word = key.strip("_").upper().replace("_", " ")
+            raise SqlError(f"{word} in {as_written(node)} cannot be asked; {ALLOWED}")
+
+
+def refuse(node: exp.Expression, allowed: str = ALLOWED) -> NoReturn:
+    """Raise the error that names the construct and says what to do instead."""
+    kind = type(node).__name__
+    if kind in _CONSTRUCTS:
+        word, advice = _CONSTRUCTS[kind]
+        raise SqlError(f"{word} cannot be asked: {advice}")
+    if kind in _ARITHMETIC or kind.startswith("Bitwise"):
+        raise SqlError(
+            f"arithmetic ({as_written(node)}) cannot be asked: columns are compared with constants "
+            "and summed as they are"
+        )
+    if isinstance(node, exp.Anonymous):
+        name = str(node.this).upper()
+        word = name if name.isidentifier() and len(name) <= 40 else shown(name)
+        if any(w in name for w in ("MEDIAN", "QUANTILE", "PERCENTILE")):
+            raise SqlError(f"{word} cannot be asked: {_QUANTILES}")
+        raise SqlError(f"the function {word} cannot be asked: {allowed}")
+    if isinstance(node, exp.Func) and not isinstance(node, exp.Case | exp.Connector):
+        raise SqlError(f"the function {node.sql_name()} cannot be asked: {allowed}")
+    word = kind.upper() if isinstance(node, exp.Query | exp.DDL | exp.DML | exp.Command) else ""
+    raise SqlError(f"{word or as_written(node)} cannot be asked: {allowed}")
+
+
+def without_brackets(node: exp.Expression) -> exp.Expression:
+    """The node inside any brackets around it."""
+    while isinstance(node, exp.Paren):
+        only(node, "this")
+        node = node.this
+    return node
+
+
+def as_written(node: exp.Expression, most: int = 60) -> str:
+    """The SQL of a node, in at most about ``most`` characters."""
+    try:
+        written = node.sql(
+            "sqlite", copy=False, comments=False, unsupported_level=ErrorLevel.IGNORE
+        )
+        text = " ".join(written.split())
+    except Exception:  # what the parser reads, its writer may still refuse
+        text = type(node).__name__.upper()
+    return text if len(text) <= most else f"{text[: most - 4]} ..."
+
+
+def _check_depth(tokens: list[sqlglot.Token]) -> None:
+    """Refuse nesting that would exhaust the stack of the parser, before it is called."""
+    depth = row = 0
+    last = ""
+    for token in tokens:
+        kind = token.token_type.name
+        depth += (kind in _OPENERS) - (kind in _CLOSERS and depth > 0)
+        repeated = kind == last or (kind in _PREFIXES and last in _PREFIXES)
+        row = row + 1 if repeated else 0
+        last = kind
+        if depth > LIMITS.sql_depth or row > LIMITS.sql_depth:
+            raise SqlError(
+                f"the SQL is nested more than {LIMITS.sql_depth} levels deep; write it with "
+                "fewer brackets"
+            )
+    if tokens and tokens[0].token_type.name != "SELECT":
+        word = shown(tokens[0].text.upper(), 40)
+        advice = _CLAUSES["with"][1] if word == "'WITH'" else ALLOWED
+        raise SqlError(f"the SQL begins with {word}, not with SELECT: {advice}")
+
+
+def _not_sql(error: SqlglotError) -> SqlError:
+    first = (getattr(error, "errors", None) or [{}])[0]
+    place = ""
+    if first.get("line"):
+        near = shown(str(first.get("highlight") or ""), 40)
+        place = f" at line {first['line']}, column {first['col']}, near {near}"
+    return SqlError(f"the SQL cannot be read{place}; {ALLOWED}")
+
+
+COMPARES = (
+    "conditions are made of comparisons of a column with constants (=, <>, <, <=, >, >=, BETWEEN, "
+    "IN, IS NULL), AND, OR, NOT, TRUE and FALSE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlColumn:
+    """A column of the SQL text: an attribute, or a level of it."""
+
+    attribute: Attribute
+    level: Level | None = None
+
+    def __post_init__(self) -> None:
+        if self.attribute.size > DOMAIN_LIMITS.cells_listed:
+            raise TooLarge(
+                f"column {self.attribute.name!r} has {self.attribute.size:,} cells, the most that "
+                f"are listed one by one are {DOMAIN_LIMITS.cells_listed:,}: give it wider bins"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.attribute.name}.{self.level.name}" if self.level else self.attribute.name
+
+    @property
+    def not_null(self) -> Mask:
+        """The cells that are not NULL: not missing, or in some group of the level."""
+        cells = self.groups >= 0
+        if self.level is None and self.attribute.missing_code is not None:
+            cells[self.attribute.missing_code] = False
+        return cells
+
+    @property
+    def groups(self) -> Integers:
+        """The group of every cell, -1 for none; without a level, every cell is a group."""
+        if self.level is None:
+            return np.arange(self.attribute.size, dtype=np.int64)
+        extra = (-1,) * (self.attribute.size - self.attribute.value_count)
+        return np.array(self.level.group_of + extra, dtype=np.int64)
+
+    def select(self, comparison: Comparison, value: Value) -> Mask:
+        """The cells where the comparison holds."""
+        if self.level is None:
+            return self.attribute.select(comparison, value)
+        if comparison not in ("=", "!="):
+            raise SqlError(f"groups of {self} have no order: use =, <> or IN, not {comparison}")
+        groups = self.level.groups
+        if value not in groups:
+            raise SqlError(
+                f"{self} has no group {shown(value)}; it has {listing(groups)}"
+                f"{did_you_mean(value, groups)}"
+            )
+        same = self.groups == groups.index(str(value))
+        return np.asarray(same if comparison == "=" else self.not_null & ~same)
+
+    def where(self, cells: Mask, text: str) -> Condition:
+        """The condition that holds in these cells; ``text`` says so to people."""
+        codes = tuple(np.flatnonzero(cells).tolist())
+        return In(self.attribute.name, codes, f"{self} {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the columns of a SELECT may be called: ``tables`` are the names of its table."""
+
+    domain: Domain
+    tables: tuple[str, ...]
+
+    def resolve(self, column: exp.Expression) -> SqlColumn:
+        """The column of a name in SQL.
+
+        A name is ``attribute``, ``table.attribute``, ``attribute.level`` or
+        ``table.attribute.level``.
+        """
+        if not isinstance(column, exp.Column):
+            refuse(column)
+        only(column, "this", "table", "db")
+        if isinstance(column.this, exp.Star):
+            refuse(column.this)
+        path = [part.name for part in (column.args.get("db"), column.args.get("table")) if part]
+        name = column.this.name
+        if len(path) > 1 and not self._is_table(path.pop(0)):
+            raise self._unknown(as_written(column))
+        if path:
+            attribute = self._attribute(path[0])
+            if attribute is not None and self._level(attribute, name) is not None:
+                return SqlColumn(attribute, self._level(attribute, name))
+            if not self._is_table(path[0]):
+                dotted = self._attribute(f"{path[0]}.{name}")
+                if dotted is not None:
+                    return SqlColumn(dotted)
+                if attribute is None:
+                    raise self._unknown(f"{path[0]}.{name}")
+                attribute.level(name)  # raises: lists the levels there are
+        return self._alone(name, column)
+
+    def _alone(self, name: str, column: exp.Column) -> SqlColumn:
+        attribute = self._attribute(name)
+        if attribute is not None:
+            return SqlColumn(attribute)
+        before, dot, after = name.rpartition(".")
+        inner = self._attribute(before) if dot else None
+        if inner is not None:
+            level = self._level(inner, after)
+            return SqlColumn(inner, level or inner.level(after))
+        if getattr(column.this, "quoted", False):
+            raise self._unknown(name, "; text is written in single quotes")
+        raise self._unknown(name)
+
+    def _attribute(self, name: str) -> Attribute | None:
+        if name in self.domain:
+            return self.domain[name]
+        near = [n for n in self.domain.names if n.casefold() == name.casefold()]
+        if len(near) > 1:
+            raise SqlError(f"column {shown(name)} is one of {', '.join(near)}; write it exactly")
+        return self.domain[near[0]] if near else None
+
+    def _level(self, attribute: Attribute, name: str) -> Level | None:
+        levels = attribute.levels
+        exact = [v for v in levels if v.name == name]
+        near = [v for v in levels if v.name.casefold() == name.casefold()]
+        return exact[0] if exact else near[0] if len(near) == 1 else None
+
+    def _is_table(self, name: str) -> bool:
+        return name.casefold() in self.tables
+
+    def _unknown(self, name: str, advice: str = "") -> SqlError:
+        names = self.domain.names
+        return SqlError(
+            f"unknown column {shown(name)}; the columns are {listing(names, 30)}"
+            f"{did_you_mean(name, names)}{advice}"
+        )
+
+
+def constant(node: exp.Expression) -> Value:
+    """A number, text, truth value, date or time that is written out."""
+    node = without_brackets(node)
+    if isinstance(node, exp.Neg):
+        value = constant(node.this)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise SqlError(f"{as_written(node)} is not a number")
+        return -value
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Literal):
+        return str(node.this) if node.is_string else _number(str(node.this))
+    if isinstance(node, exp.Cast) and type(node) is exp.Cast:
+        return _moment(node)
+    if isinstance(node, exp.Column):
+        raise SqlError(
+            f"{as_written(node)} is a column where a constant is needed: {COMPARES}; text is "
+            "written in single quotes"
+        )
+    return refuse(node, COMPARES)
+
+
+def _number(text: str) -> int | float:
+    digits = text.replace("_", "")
+    try:
+        value = int(digits) if digits.isdigit() and len(digits) <= 38 else float(digits)
+    except ValueError:
+        raise SqlError(f"{shown(text)} is not a number") from None
+    if not isfinite(value):
+        raise SqlError(f"{shown(text)} is too large a number")
+    return value
+
+
+def _moment(node: exp.Cast) -> Value:
+    """The value of ``DATE '2024-01-31'`` or ``TIMESTAMP '2024-01-31 12:00:00'``."""
+    only(node, "this", "to")
+    kind = getattr(getattr(node.args["to"], "this", None), "name", "")
+    text = without_brackets(node.this)
+    readers = {"DATE": date.fromisoformat}
+    readers |= dict.fromkeys(("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"), datetime.fromisoformat)
+    if kind not in readers or not isinstance(text, exp.Literal) or not text.is_string:
+        refuse(node)
+    try:
+        return readers[kind](str(text.this))
+    except ValueError:
+        raise SqlError(
+            f"{shown(str(text.this))} is not a {kind.lower()} such as "
+            f"'2024-01-31{'' if kind == 'DATE' else ' 12:00:00'}'"
+        ) from None
