@@ -11,12 +11,14 @@ exact data; everything else is arithmetic on public numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.errors import LedgerError, PlanError
+from sfumato.domain.privacy_unit import PrivacyUnit, Unit
+from sfumato.errors import LedgerError, PlanError, SfumatoError
 from sfumato.run.runnable import Guarantee, Runnable, Stored
 from sfumato.text import shown
 
@@ -24,12 +26,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sfumato.domain.domain import Domain
-    from sfumato.ledger.ledger import Ledger
+    from sfumato.ledger.entries import Entry, State
+    from sfumato.ledger.ledger import Ledger, Request
+    from sfumato.privacy.cost import Cost
     from sfumato.types import Progress
     from sfumato.vault.tables import Table
 
 __all__ = [
     "Access",
+    "DebitLedger",
+    "begin",
     "opened",
     "run",
     "stored_answer",
@@ -173,3 +179,59 @@ def _measured(
         plan.cost, plan.request(), key, draw, analyst=access.analyst, unit=unit
     )
     return answer, is_stored
+
+
+class DebitLedger(Protocol):
+    """The part of `Ledger` that pays for what lasts."""
+
+    def debit(
+        self,
+        cost: Cost,
+        request: Request,
+        key: str,
+        *,
+        analyst: str | None = None,
+        unit: Unit | None = None,
+    ) -> Entry:
+        """Take the cost, before its noise is drawn."""
+        ...
+
+    def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
+        """Store what was paid for."""
+        ...
+
+    def burn(self, entry: Entry) -> Entry:
+        """Give a debit up."""
+        ...
+
+
+def begin(
+    ledger: DebitLedger,
+    cost: Cost,
+    request: Request,
+    key: str,
+    start: Callable[[Entry], tuple[Exact, bytes | None, Sequence[State]]],
+    *,
+    unit: Unit,
+    analyst: str | None = None,
+) -> tuple[Entry, Exact]:
+    """Return the entry of something that lasts, and what ``start`` made of it after the debit.
+
+    For what answers more than once: a session's epoch, a watch, a stream. ``start`` draws the first
+    noise, and returns with it what is stored, None if that comes at the end.
+
+    Privacy: the debit comes first; where ``start`` or the store fails, it is burnt.
+
+    Raises:
+        BudgetExhausted: The cost does not fit what is left; nothing was drawn.
+    """
+    entry = ledger.debit(cost, request, key, analyst=analyst, unit=unit)
+    try:
+        live, answer, states = start(entry)
+        if answer is not None:
+            entry = ledger.store(entry, answer, states=states)
+    except BaseException:
+        with suppress(SfumatoError):  # then it stays reserved, and is burnt later
+            ledger.burn(entry)
+        raise
+    return entry, live

@@ -32,7 +32,7 @@ from sfumato.privacy.budget import Budget
 from sfumato.random import system_words
 from sfumato.run.run_limits import LIMITS
 from sfumato.run.runnable import Guarantee
-from sfumato.run.spine import Access, opened
+from sfumato.run.spine import Access, begin, opened
 from sfumato.strategy.stream_filters import STATE_BITS, Filter, TimeTree, decode
 from sfumato.types import Array, Neighbours
 from sfumato.vault.stream_noise import PrivateStream
@@ -538,4 +538,7 @@ def _debited(
         return None, None
     fresh = int(system_words().words(1)[0])
     key = f"stream {plan.digest()[:16]} {fresh:016x}"
-    return record, record.debit(plan.cost, plan.request(), key, unit="event")
+    entry, _ = begin(
+        record, plan.cost, plan.request(), key, lambda _: (None, None, ()), unit="event"
+    )
+    return record, entry

@@ -41,7 +41,7 @@ from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
 from sfumato.run.run_limits import LIMITS
 from sfumato.run.runnable import Guarantee, Runnable
-from sfumato.run.spine import Access, opened, run
+from sfumato.run.spine import Access, begin, opened, run
 from sfumato.text import STORED
 from sfumato.types import Neighbours, Progress
 from sfumato.vault.sensitive import Sensitive
@@ -675,15 +675,13 @@ class _Tests:
             self.begun, self.finder = following.begun, following
 
     def _begin_new(self, ledger: Ledger, request: dict[str, object]) -> None:
-        entry = ledger.debit(self.watch.plan.cost, request, self.key, unit="event")
-        try:
-            finder = Discoverer(self.watch.plan, self.random)
-            self.entry = ledger.store(entry, b"begun", states=[self._state("in use", 1)])
-        except BaseException:
-            with suppress(LedgerError):  # then it stays reserved, and is burnt later
-                ledger.burn(entry)
-            raise
-        self.version, self.finder = 1, finder
+        plan = self.watch.plan
+
+        def start(_: Entry) -> tuple[Discoverer, bytes, list[State]]:
+            return Discoverer(plan, self.random), b"begun", [self._state("in use", 1)]
+
+        self.entry, self.finder = begin(ledger, plan.cost, request, self.key, start, unit="event")
+        self.version = 1
 
     def _check_lost(self, noted: dict[str, object], *, take_over: bool) -> None:
         """Refuse to go on while somebody else does; a state of an older form says nothing."""

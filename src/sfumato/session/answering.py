@@ -21,6 +21,7 @@ import numpy as np
 
 from sfumato.domain.privacy_unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, SfumatoError, TooLarge
+from sfumato.ledger.entries import Entry
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import (
     gaussian_quantile,
@@ -30,6 +31,7 @@ from sfumato.privacy.noise_laws import (
 )
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
+from sfumato.run.spine import begin
 from sfumato.session.epochs import Epochs, PendingWrite, SessionLedger
 from sfumato.session.histogram import Estimate, Start
 from sfumato.session.session_answers import Answer, How, bare_name, paid_answer, paid_bytes
@@ -328,11 +330,13 @@ class SessionState:
             raise BudgetExhausted("the budget of the session is used up; open another session")
         request = {"session": self.name, "records": self.plan.digest()}
         key, whose = self._records_key(number), unit_of(self.plan.unit)
-        entry = self.ledger.debit(cost, request, key, analyst=analyst, unit=whose)
         unit = 2.0 ** -answer_shift(self.moved(self._whole))
-        total = self._exact.noisy(self._whole, law, self._random) * unit
-        self.ledger.store(entry, json.dumps({"records": total}).encode())
-        return total
+
+        def start(_: Entry) -> tuple[float, bytes, tuple[()]]:
+            total = self._exact.noisy(self._whole, law, self._random) * unit
+            return total, json.dumps({"records": total}).encode(), ()
+
+        return begin(self.ledger, cost, request, key, start, unit=whose, analyst=analyst)[1]
 
     def _records_key(self, number: int) -> str:
         return f"{self.name} records {number}"

@@ -15,14 +15,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from sfumato.domain.privacy_unit import Unit, unit_of
-from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError
+from sfumato.errors import BudgetExhausted, LedgerError
 from sfumato.ledger.account import Remaining
 from sfumato.ledger.entries import Entry, KeptAnswer, State
 from sfumato.ledger.ledger import Request
@@ -30,6 +29,7 @@ from sfumato.ledger.reader import Allowance
 from sfumato.ledger.store import is_gone, this_process
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource
+from sfumato.run.spine import DebitLedger, begin
 from sfumato.session.session_plan import SessionParameters
 from sfumato.vault.sparse import SparseVector
 
@@ -52,28 +52,8 @@ class PendingWrite(Protocol):
         ...
 
 
-class SessionLedger(Protocol):
+class SessionLedger(DebitLedger, Protocol):
     """The part of `Ledger` that a session uses."""
-
-    def debit(
-        self,
-        cost: Cost,
-        request: Request,
-        key: str,
-        *,
-        analyst: str | None = None,
-        unit: Unit | None = None,
-    ) -> Entry:
-        """Take the cost, before its noise is drawn."""
-        ...
-
-    def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
-        """Store what was paid for."""
-        ...
-
-    def burn(self, entry: Entry) -> Entry:
-        """Give a debit up."""
-        ...
 
     def keep_soon(
         self,
@@ -325,22 +305,19 @@ class Epochs:
             )
         number = self.used + 1
         request = {"session": self.name, "epoch": number, "plan": self._plan.digest()}
-        entry = self._ledger.debit(
-            self._plan.epoch_cost,
-            request,
-            self.key(number),
-            unit=unit_of(self._plan.unit),
-        )
-        self.used = number
-        try:
+
+        def start(entry: Entry) -> tuple[SparseVector, bytes, list[State]]:
+            self.used, self._entry = number, entry
             vector = SparseVector(self._plan.sparse, self._random)
-            self._entry = entry
-            opening = json.dumps({"epoch": number}).encode()
-            self._ledger.store(entry, opening, states=[self._state("in use")])
+            return vector, json.dumps({"epoch": number}).encode(), [self._state("in use")]
+
+        plan, key = self._plan, self.key(number)
+        try:
+            _, vector = begin(
+                self._ledger, plan.epoch_cost, request, key, start, unit=unit_of(plan.unit)
+            )
         except BaseException:
             self._entry = None
-            with suppress(SfumatoError):  # then it stays reserved, and is burnt later
-                self._ledger.burn(entry)
             raise
         self._version += 1
         return vector

@@ -13,12 +13,14 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError, TableError
+from sfumato.ledger.entries import Entry
 from sfumato.ledger.ledger import Ledger
+from sfumato.privacy.cost import Cost
 from sfumato.run.adaptive import AdaptiveRun
 from sfumato.run.correct import CorrectionRun
 from sfumato.run.linear import LinearRun
 from sfumato.run.runnable import Runnable
-from sfumato.run.spine import Access, run, stored_answer
+from sfumato.run.spine import Access, begin, run, stored_answer
 from sfumato.run.watch import SeriesWatch, TableWatch, Watched
 
 DOMAIN = sf.Domain({"kind": 4})
@@ -188,7 +190,6 @@ def test_columns_ledger_and_unit_are_refused_before_anything_is_counted(
 
 @kinds
 def test_a_key_of_another_request_is_refused(kind: Kind, tmp_path: Path) -> None:
-    from sfumato.privacy.cost import Cost
 
     ledger = opened(tmp_path, kind)
     ledger.answer_once(Cost.pure(BUDGET.pure_epsilon / 4), {"q": 1}, "k", lambda: b"other")
@@ -222,7 +223,8 @@ def test_a_run_without_a_ledger_draws_every_time() -> None:
     assert not first.equals(again)
 
 
-def test_only_the_spine_asks_the_ledger_for_an_answer() -> None:
+@pytest.mark.parametrize("method", ["answer_once", "debit"])
+def test_only_the_spine_pays(method: str) -> None:
     source = Path(sf.__file__).parent
     callers = {
         str(path.relative_to(source))
@@ -230,6 +232,29 @@ def test_only_the_spine_asks_the_ledger_for_an_answer() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "answer_once"
+        and node.func.attr == method
+        and ast.unparse(node.func.value) != "self"
     }
-    assert callers == {"run/spine.py"}
+    assert {path for path in callers if not path.startswith("ledger/")} == {"run/spine.py"}
+
+
+def test_what_lasts_is_debited_before_it_begins_and_burnt_where_it_cannot(tmp_path: Path) -> None:
+    ledger = sf.Ledger.create(tmp_path / "a.ledger", BUDGET, "t")
+    cost = Cost.pure(BUDGET.pure_epsilon / 4)
+
+    def start(entry: Entry) -> tuple[str, bytes, tuple[()]]:
+        reserved = ledger.entry("one")
+        assert reserved is not None
+        assert (reserved.sequence, reserved.state) == (entry.sequence, "reserved")
+        return "live", b"begun", ()
+
+    def broken(_: Entry) -> tuple[str, bytes, tuple[()]]:
+        raise MemoryError
+
+    entry, live = begin(ledger, cost, {"q": 1}, "one", start, unit="event")
+    assert (entry.state, live, ledger.answer("one")) == ("answered", "live", b"begun")
+    with pytest.raises(MemoryError):
+        begin(ledger, cost, {"q": 2}, "two", broken, unit="event")
+    lost = ledger.entry("two")
+    assert lost is not None
+    assert lost.state == "burnt"
