@@ -45,7 +45,14 @@ from sfumato_audit.events import Score
 from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs
 from sfumato_audit.published import LAST, LOW, PUBLISHED, place_and_value
 from sfumato_audit.subjects.chosen import AROUND, mwem_subject, selection_subject
-from sfumato_audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
+from sfumato_audit.subjects.files import (
+    HEADER,
+    CsvFile,
+    csv_subject,
+    replaced_lines,
+    units_of_two_bytes,
+    written_rows,
+)
 from sfumato_audit.subjects.local import Code, one_bit_subject, unary_subject
 from sfumato_audit.subjects.measured import (
     K_QUERIES,
@@ -455,6 +462,15 @@ def _wrong_files() -> tuple[Subject[CsvFile], ...]:
             "lines",
             _without_malformed,
             is_broken=True,
+        ),
+        csv_subject(
+            "CSV file in UTF-16: cut at bytes, not at units",
+            "add-remove",
+            units_of_two_bytes(),
+            "lines",
+            is_broken=True,
+            encoding="latin-1",
+            header=HEADER,
         ),
     )
 

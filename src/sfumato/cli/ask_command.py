@@ -260,7 +260,7 @@ def read_session(path: str | Path) -> SessionSpec:
     options = tables.session or SessionTable()
     return SessionSpec(
         path=Path(path),
-        source=table_from(file, tables.data.source, tables.data.query, tables.data.csv, ("data",)),
+        source=table_from(file, tables.data, ("data",)),
         name=tables.data.name,
         domain=domain_of(file, tables),
         neighbours=tables.data.neighbours,

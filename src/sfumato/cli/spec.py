@@ -2,7 +2,8 @@
 """The spec file: everything a release needs, in one TOML file that people can review.
 
     records       "all-inside": every record lies in the domain, so their number may be public
-    [data]        source, query, csv, name, domain, neighbours, unit, rows_per_unit
+    [data]        source, query, csv, name, domain, neighbours, unit, rows_per_unit; of CSV files
+                  encoding, delimiter, quote, header, decimal, thousands, date_format, null_values
     [domain.*]    the attributes (unless data.domain names a file that declares them)
     [[workload]]  what is asked
     [constraints] impossible combinations, published tables    (optional)
@@ -25,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -93,6 +94,14 @@ class DataTable(FileTable):
     source: Text | None = None
     query: Text | None = None
     csv: CsvRule | None = None
+    encoding: Text | None = None
+    delimiter: Text | None = None
+    quote: str | None = None
+    header: list[str] | None = None
+    decimal: Text | None = None
+    thousands: Text | None = None
+    date_format: str | list[str] | None = None
+    null_values: list[str] | None = None
     name: Text | None = None
     domain: Text | None = None
     neighbours: Literal["add-remove", "replace-one"] = "add-remove"
@@ -418,7 +427,7 @@ def read_spec(path: str | Path, *, needs_workload: bool = True) -> Spec:
     has_workload = needs_workload or tables.workload is not None
     spec = Spec(
         path=Path(path),
-        source=table_from(file, tables.data.source, tables.data.query, tables.data.csv, ("data",)),
+        source=table_from(file, tables.data, ("data",)),
         name=tables.data.name,
         domain=domain,
         workload=workload_from(file, domain) if has_workload else marginals(domain, 0),
@@ -593,24 +602,36 @@ def source_from(file: TomlFile, named: str | None, at: KeyPath) -> str | None:
     return placed(named, file.folder or Path())
 
 
-def table_from(
-    file: TomlFile, named: str | None, query: str | None, csv: CsvRule | None, at: KeyPath
-) -> str | SqlSource | CsvSource | None:
+_DECLARATIONS: Final = (
+    *("encoding", "delimiter", "quote", "header", "decimal", "thousands", "date_format"),
+    "null_values",
+)
+"""What a file may say of a CSV file besides ``csv``, by the names that `CsvSource` has for it."""
+
+
+def table_from(file: TomlFile, table: DataTable, at: KeyPath) -> str | SqlSource | CsvSource | None:
     """The source of the records, with what its file says about it.
 
-    That is the query that says what to read of it, or what a record of a CSV file is.
+    That is the query that says what to read of it, or how a CSV file was written.
     """
-    source = source_from(file, named, (*at, "source"))
-    if query is None and csv is None:
+    source = source_from(file, table.source, (*at, "source"))
+    given = {key: getattr(table, key) for key in _DECLARATIONS}
+    declared = {key: value for key, value in given.items() if value is not None}
+    keys = [*(["csv"] if table.csv is not None else []), *declared]
+    if table.query is None and not keys:
         return source
     if source is None:
-        key, what = ("query", "a query") if query is not None else ("csv", "what is said of lines")
+        key, what = ("query", "a query") if not keys else (keys[0], "what is said of a CSV file")
         raise file.error(f"{what} needs a source that it is about", (*at, key))
-    if csv is None:
-        return SqlSource(source, str(query))
-    if query is not None:
+    if not keys:
+        return SqlSource(source, str(table.query))
+    if table.query is not None:
         raise file.error("a CSV file has no types, so no query runs on it", (*at, "query"))
-    return CsvSource(source, csv)
+    try:
+        return CsvSource(source, table.csv, **declared)
+    except TableError as error:
+        key = str(error).split(maxsplit=1)[0]
+        raise file.error(str(error), (*at, key if key in keys else keys[0])) from None
 
 
 def unit_from(

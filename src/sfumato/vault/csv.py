@@ -22,11 +22,10 @@ empty line is a record of empty values, which mean null too. No record is droppe
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +35,8 @@ import numpy.typing as npt
 from sfumato.errors import TableError
 from sfumato.text import shown
 from sfumato.vault.sensitive import sealed
-from sfumato.vault.sources import CsvRule, check_column_names
+from sfumato.vault.sources import CsvRule, CsvSource, check_column_names
+from sfumato.vault.transcode import PACKED, Bytes, opened
 from sfumato.vault.vault_limits import LIMITS
 
 if TYPE_CHECKING:
@@ -52,24 +52,45 @@ __all__ = [
 _DELIMITERS: Final = ",;\t|"
 _QUOTE, _FEED, _RETURN = b'"\n\r'
 _MARK: Final = b"\xef\xbb\xbf"  # a byte order mark
-_SWAPPED: Final = bytes.maketrans(b"\r\n", b"\n\r")
+_RETURNS_AS_FEEDS: Final = (b"\r\n", b"\n\r")
+_NO_QUOTE: Final = "\x1f"
+"""What encloses values where nothing does: a control character that separates units."""
 
 
-def header(path: str) -> tuple[str, list[str]]:
-    """The delimiter and the column names, both from the first line alone."""
+def header(path: str, declared: CsvSource | None = None) -> tuple[str, list[str]]:
+    """The delimiter and the column names, as declared or from the first line alone."""
+    declared = CsvSource(path) if declared is None else declared
+    is_tsv = Path(_bare(path)).suffix == ".tsv"
+    if declared.header is not None:
+        return declared.delimiter or ("\t" if is_tsv else ","), list(declared.header)
+    encoding = declared.encoding
 
     def first_line() -> str:
-        with _opened(path) as file:
-            return _first_line(file.read(LIMITS.header_bytes)).decode("utf-8-sig")
+        with closing(opened(path, encoding)) as file:
+            return _first_line(_start(file)).decode("utf-8-sig")
 
-    line = sealed(first_line, f"{shown(path)} cannot be read as text in UTF-8; save it as UTF-8")
+    line = sealed(
+        first_line,
+        f"{shown(path)} cannot be read as text in {encoding or 'UTF-8'}; declare its encoding, "
+        'such as encoding = "cp1252" for Western Windows or encoding = "utf-16", or save it as '
+        "UTF-8",
+    )
     if not line.strip():
-        raise TableError(f"{shown(path)} has no first line with the names of the columns; add one")
+        raise TableError(
+            f"{shown(path)} has no first line with the names of the columns; add one, or declare "
+            "them: header = [...]"
+        )
     if len(line.encode()) >= LIMITS.header_bytes:
         raise TableError(f"the first line of {shown(path)} is longer than a mebibyte; shorten it")
-    is_tsv = Path(path.lower().removesuffix(".gz")).suffix == ".tsv"
-    delimiter = "\t" if is_tsv else max(_DELIMITERS, key=line.count)
-    reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
+    delimiter = declared.delimiter or ("\t" if is_tsv else max(_DELIMITERS, key=line.count))
+    reader = csv.reader(
+        [line],
+        delimiter=delimiter,
+        quotechar=declared.quote or '"',
+        quoting=csv.QUOTE_NONE if declared.quote == "" else csv.QUOTE_MINIMAL,
+        skipinitialspace=True,
+        strict=True,
+    )
     names = sealed(
         lambda: [name.strip() for name in next(reader)],
         f"the first line of {shown(path)} does not hold column names (which hold no line ends)",
@@ -81,11 +102,17 @@ def header(path: str) -> tuple[str, list[str]]:
     return delimiter, names
 
 
-def csv_columns(paths: Sequence[str]) -> tuple[str, list[str]]:
+def _bare(path: str) -> str:
+    """The path without the ending that says how it is packed."""
+    lower = path.lower()
+    return next((lower.removesuffix(end) for end in PACKED if lower.endswith(end)), lower)
+
+
+def csv_columns(paths: Sequence[str], declared: CsvSource | None = None) -> tuple[str, list[str]]:
     """The delimiter and the column names that all these files have."""
-    first = header(paths[0])
+    first = header(paths[0], declared)
     for path in paths[1:]:
-        if header(path) != first:
+        if header(path, declared) != first:
             raise TableError(
                 f"{shown(path)} and {shown(paths[0])} have different first lines; a table of many "
                 "files needs the same column names in all"
@@ -101,6 +128,7 @@ def blocks(
     columns: Sequence[int],
     rule: CsvRule | None = None,
     name: str = "the CSV file",
+    declared: CsvSource | None = None,
 ) -> Iterator[pa.Table]:
     """The values of some columns (by number) of all records, as texts, a few MiB at a time.
 
@@ -113,6 +141,7 @@ def blocks(
         columns: The numbers of the columns to be read.
         rule: Which lines are a record, as the steward declares; None if nothing is declared.
         name: What to call the table in a refusal.
+        declared: The encoding, the quote and whether a first line names the columns.
 
     Raises:
         TableError: The bytes are not as declared. It is raised after the last block, so that
@@ -125,18 +154,25 @@ def blocks(
     """
     import pyarrow as pa
 
-    scan = _Scan(delimiter, rule)
+    encoding = None if declared is None else declared.encoding
+    has_header = declared is None or declared.header is None
+    quotes = _exchanged(None if declared is None else declared.quote)
+    scan = _Scan(_swapped(delimiter, quotes), rule, encoding, has_header)
+    delimiter = scan.delimiter
     for path in paths:
-        with _opened(path) as file:
-            is_swapped = _ends_in_returns(file.read(LIMITS.header_bytes))
-        for text, ends in scan.whole_records(path, is_swapped):
+        is_swapped = False
+        if has_header:
+            with closing(opened(path, encoding)) as file:
+                is_swapped = _ends_in_returns(_start(file))
+        swaps = _table(quotes, _RETURNS_AS_FEEDS if is_swapped else None)
+        for text, ends in scan.whole_records(path, swaps):
             readable = scan.readable(text, ends)
             table = _parsed(readable, width, delimiter, columns, scan)
             if table is None:
                 readable = scan.of_width(readable, width)
                 table = _parsed(readable, width, delimiter, columns, scan)
             assert table is not None  # noqa: S101  every record has as many values as columns
-            yield _swapped_back(table) if is_swapped else table
+            yield table if swaps is None else _swapped_back(table, swaps)
     while scan.unreadable:
         size = min(scan.unreadable, LIMITS.null_records)
         scan.unreadable -= size
@@ -162,11 +198,33 @@ def _refusal(name: str, rule: CsvRule | None) -> str:
     )
 
 
-def _opened(path: str) -> gzip.GzipFile | BufferedReader:
-    """The bytes of a file, unpacked."""
-    if path.lower().endswith(".gz"):
-        return gzip.GzipFile(path, "rb")
-    return Path(path).open("rb")
+def _start(file: Bytes) -> bytes:
+    """The first line and what follows it, a mebibyte or more of it where there is no line end."""
+    start = b""
+    while len(start) < LIMITS.header_bytes and (chunk := file.read(LIMITS.header_bytes)):
+        start += chunk
+    return start
+
+
+def _exchanged(quote: str | None) -> tuple[bytes, bytes] | None:
+    """The quote of the file and the double quote, which are read in place of each other."""
+    if quote is None or quote == '"':
+        return None
+    mark = (quote or _NO_QUOTE).encode()
+    return b'"' + mark, mark + b'"'
+
+
+def _table(*swaps: tuple[bytes, bytes] | None) -> bytes | None:
+    """How bytes are exchanged, pairs of them in turn; undone by doing it again."""
+    pairs = [swap for swap in swaps if swap is not None]
+    if not pairs:
+        return None
+    return bytes.maketrans(b"".join(a for a, _ in pairs), b"".join(b for _, b in pairs))
+
+
+def _swapped(mark: str, swap: tuple[bytes, bytes] | None) -> str:
+    table = _table(swap)
+    return mark if table is None else mark.encode().translate(table).decode()
 
 
 def _first_line(start: bytes) -> bytes:
@@ -188,6 +246,8 @@ class _Scan:
 
     delimiter: str
     rule: CsvRule | None
+    encoding: str | None = None
+    has_header: bool = True
     unreadable: int = 0  # records of nulls
     is_as_declared: bool = True
     values: re.Pattern[bytes] = field(init=False)
@@ -201,14 +261,14 @@ class _Scan:
         )
 
     def whole_records(
-        self, path: str, is_swapped: bool
+        self, path: str, swaps: bytes | None
     ) -> Iterator[tuple[bytes, npt.NDArray[np.intp]]]:
         """Blocks of whole records after the first line, with the places of their last bytes."""
-        with _opened(path) as file:
-            rest, is_header, overlong = b"", True, None
+        with closing(opened(path, self.encoding, is_marked=self.has_header)) as file:
+            rest, is_header, overlong = b"", self.has_header, None
             while chunk := file.read(LIMITS.block_bytes):
-                if is_swapped:
-                    chunk = chunk.translate(_SWAPPED)
+                if swaps is not None:
+                    chunk = chunk.translate(swaps)
                 if is_header:
                     _, feed, chunk = chunk.partition(b"\n")
                     is_header = not feed
@@ -455,14 +515,14 @@ def _parsed(
     return table
 
 
-def _swapped_back(table: pa.Table) -> pa.Table:
-    """The values of a file whose records end in carriage returns, which were read as line feeds."""
+def _swapped_back(table: pa.Table, swaps: bytes) -> pa.Table:
+    """The values of a file of which some bytes were read in place of each other."""
     import pyarrow as pa
 
     def column(values: pa.ChunkedArray) -> pa.Array:
         texts = pa.concat_arrays(values.chunks)
         validity, offsets, data = texts.buffers()
-        data = data and pa.py_buffer(data.to_pybytes().translate(_SWAPPED))
+        data = data and pa.py_buffer(data.to_pybytes().translate(swaps))
         return pa.Array.from_buffers(
             pa.string(), len(texts), [validity, offsets, data], offset=texts.offset
         )

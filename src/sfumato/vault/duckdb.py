@@ -44,6 +44,7 @@ _MAXIMUM_WORD: Final = 2**63 - 1
 _NANOSECONDS: Final = 9  # digits after the second
 _HELD_DAYS: Final = ("-290307-01-01", "294247-01-01")  # microseconds in 64 bits reach a bit further
 _BLANKS: Final = " \t\n\r\v\f"
+_GROUP_SIGNS: Final = {" ": " \u00a0\u202f"}  # blanks that writers put so that no line breaks
 
 
 class DuckDB(Engine):
@@ -259,6 +260,31 @@ class DuckDB(Engine):
     def bare(self, text: str) -> str:
         """A text without the blanks around it."""
         return f"TRIM({text}, {quoted_text(_BLANKS)})"
+
+    def read_number(self, text: str, decimal: str, thousands: str) -> str:
+        """The float that a text stands for, null if for none.
+
+        Signs between digits must stand where groups begin: 1.5 is not 15 where ``.`` is one.
+        """
+        if thousands:
+            sign = f"[{_GROUP_SIGNS.get(thousands, thousands)}]"
+            point = f"[{decimal}]"
+            grouped = f"[+-]?[0-9]{{1,3}}({sign}[0-9]{{2,3}})*{sign}[0-9]{{3}}({point}[0-9]*)?"
+            sign, grouped = quoted_text(sign), quoted_text(grouped)
+            text = (
+                f"(CASE WHEN regexp_full_match({text}, {grouped}) "
+                f"THEN regexp_replace({text}, {sign}, '', 'g') "
+                f"WHEN NOT regexp_matches({text}, {sign}) THEN {text} END)"
+            )
+        if decimal != ".":
+            point = quoted_text(decimal)
+            text = f"(CASE WHEN NOT contains({text}, '.') THEN replace({text}, {point}, '.') END)"
+        return self.read_as(text, self.double)
+
+    def read_date(self, text: str, formats: Sequence[str]) -> str:
+        """The time that a text stands for in one of some formats, null if in none."""
+        listed = ", ".join(map(quoted_text, formats))
+        return f"try_strptime({text}, [{listed}])"
 
     def read_as(self, text: str, kind: str) -> str:
         """What a text stands for; null if for nothing of that kind."""

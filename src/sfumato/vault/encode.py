@@ -38,6 +38,7 @@ from sfumato.text import did_you_mean, either, listing, shown
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.engine import Engine
 from sfumato.vault.sensitive import sealed
+from sfumato.vault.sources import TextRules
 from sfumato.vault.tables import ColumnReading, Records, Table
 from sfumato.vault.vault_limits import LIMITS
 
@@ -162,6 +163,7 @@ def _bounds(attribute: Attribute) -> tuple[int, ...]:
 
 Form = Literal["whole", "number", "text", "moment"]
 
+_ISO: Final = TextRules()
 _TRUE: Final = ("true", "t", "yes", "y", "1")
 _FALSE: Final = ("false", "f", "no", "n", "0")
 
@@ -205,7 +207,7 @@ def _form(attribute: Attribute, kind: dt.DataType) -> Form:
     return "whole" if is_whole else "number"
 
 
-def interpreted(attribute: Attribute, text: str, engine: Engine) -> Made:
+def interpreted(attribute: Attribute, text: str, engine: Engine, rules: TextRules = _ISO) -> Made:
     """The value that a text stands for, null if for none, and whether the text counts as null.
 
     It never fails: what is no number or date becomes null, without counting as null. Blanks around
@@ -214,6 +216,7 @@ def interpreted(attribute: Attribute, text: str, engine: Engine) -> Made:
     import ibis.expr.datatypes as dt
 
     assert isinstance(engine, DuckDB)  # noqa: S101  all else has types
+    text = _not_null_value(text, rules, engine)
     bare = engine.bare(text)
     is_null = f"({text} IS NULL OR {bare} = '')"
     if isinstance(attribute, Category) and is_text(attribute):
@@ -227,17 +230,33 @@ def interpreted(attribute: Attribute, text: str, engine: Engine) -> Made:
             is_null,
         )
     if isinstance(attribute, DateTime):
-        moment = engine.read_as(bare, "TIMESTAMP")
-        return Made(engine.moment(moment, dt.Timestamp(scale=6)), "moment", is_null)
-    number = engine.read_as(bare, engine.double)
+        if not rules.date_formats:
+            moment, kind = engine.read_as(bare, "TIMESTAMP"), dt.Timestamp(scale=6)
+        else:
+            moment = engine.read_date(bare, rules.date_formats)
+            has_zone = any("%z" in each.lower() for each in rules.date_formats)
+            kind = dt.Timestamp("UTC" if has_zone else None, scale=6)
+        return Made(engine.moment(moment, kind), "moment", is_null)
+    number = engine.read_number(bare, rules.decimal, rules.thousands)
     is_nan = f"COALESCE(isnan({number}), FALSE)"
     return Made(number, "number", f"({is_null} OR {is_nan})")
 
 
-def unit_text(column: str, kind: dt.DataType, is_untyped: bool, engine: Engine) -> str:
+def _not_null_value(text: str, rules: TextRules, engine: DuckDB) -> str:
+    """A text, null where it is one of those that mean null."""
+    if not rules.null_values:
+        return text
+    nulls = ", ".join(engine.literal(value.strip()) for value in rules.null_values)
+    return f"(CASE WHEN {engine.bare(text)} NOT IN ({nulls}) THEN {text} END)"
+
+
+def unit_text(
+    column: str, kind: dt.DataType, is_untyped: bool, engine: Engine, rules: TextRules = _ISO
+) -> str:
     """A privacy unit as text; null where there is none."""
     if is_untyped:
         assert isinstance(engine, DuckDB)  # noqa: S101  all else has types
+        column = _not_null_value(column, rules, engine)
         return f"NULLIF({engine.bare(column)}, '')"
     return engine.identifier(column, kind)
 
@@ -601,7 +620,7 @@ def _encoding(
         column = engine.column(reading.places[i])
         kind = attribute.of if isinstance(attribute, Values) else attribute
         if attribute.column in table.untyped:
-            made = interpreted(kind, column, engine)
+            made = interpreted(kind, column, engine, table.texts)
         else:
             made = typed(kind, column, table.types[attribute.column], engine)
         values[f"v{i}"] = made.value
@@ -611,7 +630,9 @@ def _encoding(
     if unit is not None:
         column = engine.column(reading.places[-1])
         is_untyped = unit.column in table.untyped
-        values["owner"] = unit_text(column, table.types[unit.column], is_untyped, engine)
+        values["owner"] = unit_text(
+            column, table.types[unit.column], is_untyped, engine, table.texts
+        )
     made_values = ", ".join(f"{value} AS {name}" for name, value in values.items())
     # As a query of its own, so that each value is made once, however often it is used.
     rows = f"(SELECT {made_values or '1 AS one'} FROM {reading.rows} AS source) AS given"  # noqa: S608

@@ -18,13 +18,14 @@ import glob
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from sfumato.errors import TableError
 from sfumato.text import either, shown
+from sfumato.vault.transcode import PACKED, checked_encoding
 
 __all__ = [
     "CSV_RULES",
@@ -35,6 +36,7 @@ __all__ = [
     "PostgresSource",
     "SparkSource",
     "SqlSource",
+    "TextRules",
     "check_column_names",
     "engine_source",
     "file_source",
@@ -54,7 +56,10 @@ _NAME = re.compile(r"[^./:*?\[\]{}]+(\.[^./:*?\[\]{}]+){0,2}")
 _CSV = (".csv", ".tsv")
 _PARQUET = (".parquet", ".pq")
 _DUCKDB = (".duckdb", ".ddb")
-_ENDINGS = "CSV (.csv, .tsv, also with .gz), Parquet (.parquet, .pq) or DuckDB (.duckdb, .ddb)"
+_ENDINGS = (
+    "CSV (.csv, .tsv, also with .gz, .zst, .bz2 or .xz), Parquet (.parquet, .pq) or DuckDB "
+    "(.duckdb, .ddb)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +95,44 @@ class SqlSource:
 
 
 @dataclass(frozen=True, slots=True)
-class CsvSource:
-    """CSV files, with the curator's word on what a record of theirs is.
+class TextRules:
+    """What the texts of a column without types stand for, besides the rules of the schema.
 
-    A file in which both rules give the same records needs none of them: its path is enough.
+    ``thousands`` and ``date_formats`` are empty where there are none; then dates are ISO 8601.
+    """
+
+    decimal: str = "."
+    thousands: str = ""
+    date_formats: tuple[str, ...] = ()
+    null_values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSource:
+    """CSV files, with the curator's word on how they were written.
+
+    What is left out has a public default: a comma, semicolon, tab or bar as the delimiter and the
+    byte order mark of UTF-8 or UTF-16 are looked for in the first line alone, which names the
+    columns. A file in which both rules for records give the same needs none: its path is enough.
 
     Args:
-        source: A path or a glob of CSV files.
+        source: A path or a glob of CSV files, also packed (.gz, .zst, .bz2, .xz).
         records: ``"lines"`` if no text holds a line end: every line after the first is a record,
             whatever quotes are in it. ``"rfc4180"`` if the writer put texts with delimiters,
-            quotes or line ends in quotes, and doubled the quotes inside.
+            quotes or line ends in quotes, and doubled the quotes inside. None: nothing is said.
+        encoding: Such as ``"cp1252"``, ``"latin-1"`` or ``"utf-16"``. Bytes that are none of its
+            characters become U+FFFD.
+        delimiter: The character between two values.
+        quote: The character around values, the double quote unless given; ``""`` for none.
+        header: The names of the columns, for files without a first line of names.
+        decimal: ``"."`` or ``","``, what stands before the fraction of a number.
+        thousands: What stands between groups of digits: ``","``, ``"."``, ``"'"`` or ``" "``.
+        date_format: How dates are written, as for ``strptime``: ``"%d.%m.%Y"``; or several, of
+            which the first that fits holds. ISO 8601 unless given.
+        null_values: Texts that mean null, such as ``["NA", "n/a"]``; an empty one does anyway.
 
     Raises:
-        TableError: ``source`` is no path, or ``records`` is neither.
+        TableError: ``source`` is no path, or another argument is none of these.
 
     Privacy: none of its own; the guarantee is for people whose records are as declared
     (docs/proofs/csv.md), and a file that is visibly not is refused.
@@ -110,10 +140,21 @@ class CsvSource:
     >>> import sfumato as sf
     >>> sf.CsvSource("people.csv", "rfc4180").records
     'rfc4180'
+    >>> sf.CsvSource("leute.csv", encoding="cp1252", delimiter=";", decimal=",").decimal
+    ','
     """
 
     source: str | os.PathLike[str]
-    records: CsvRule
+    records: CsvRule | None = None
+    _: KW_ONLY
+    encoding: str | None = None
+    delimiter: str | None = None
+    quote: str | None = None
+    header: Sequence[str] | None = None
+    decimal: str = "."
+    thousands: str | None = None
+    date_format: str | Sequence[str] | None = None
+    null_values: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str | os.PathLike):
@@ -121,10 +162,80 @@ class CsvSource:
                 f"CsvSource takes the path of CSV files, got {type(self.source).__name__}; a "
                 "dataframe is given as it is"
             )
-        if self.records not in CSV_RULES:
+        if self.records not in (None, *CSV_RULES):
             raise TableError(
                 f"the records of a CSV file are {either(CSV_RULES)}, got {shown(self.records)}"
             )
+        for key in ("header", "date_format", "null_values"):
+            object.__setattr__(self, key, _texts(key, getattr(self, key)))
+        self._check_marks()
+        if self.encoding is not None:
+            object.__setattr__(self, "encoding", checked_encoding(self.encoding))
+        if self.header is not None:
+            if not self.header or not all(name.strip() for name in self.header):
+                raise TableError("header lists the names of all columns; one of them is empty")
+            check_column_names(self.header, "header")
+
+    def _check_marks(self) -> None:
+        """Refuse delimiters, quotes and signs of numbers that cannot be told apart."""
+        for key in ("delimiter", "quote"):
+            mark = getattr(self, key)
+            is_mark = isinstance(mark, str) and len(mark) == 1 and 0 < ord(mark) < 128
+            if mark is None or (key == "quote" and mark == ""):
+                continue
+            if not is_mark or mark in "\r\n " or mark.isalnum():
+                raise TableError(
+                    f"{key} = {shown(mark)} is not one character of ASCII that is no letter, "
+                    "digit, blank or line end"
+                )
+        if self.delimiter is not None and self.delimiter == (
+            '"' if self.quote is None else self.quote
+        ):
+            raise TableError(f"delimiter and quote are both {shown(self.delimiter)}; they differ")
+        if self.quote == "" and self.records == "rfc4180":
+            raise TableError(
+                'quote = "" says that nothing is in quotes, and "rfc4180" that texts with line '
+                "ends are; keep one of them"
+            )
+        if self.decimal not in (".", ","):
+            raise TableError(f"decimal is '.' or ',', got {shown(self.decimal)}")
+        if self.thousands not in (None, "", ",", ".", "'", " ", "_"):
+            raise TableError(
+                f"thousands is one of ',', '.', a quote ', a blank or _, got "
+                f"{shown(self.thousands)}"
+            )
+        if self.thousands == self.decimal:
+            raise TableError(f"decimal and thousands are both {shown(self.decimal)}; they differ")
+
+    @property
+    def texts(self) -> TextRules:
+        """What values stand for."""
+        formats = tuple(self.date_format or ())
+        return TextRules(self.decimal, self.thousands or "", formats, tuple(self.null_values))
+
+    @property
+    def declarations(self) -> tuple[str, ...]:
+        """The names of the arguments that say something."""
+        return tuple(
+            f.name for f in fields(self)[1:] if getattr(self, f.name) not in (None, f.default)
+        )
+
+    @property
+    def rule(self) -> CsvRule | None:
+        """Which lines are a record: where nothing is in quotes, each is."""
+        return "lines" if self.quote == "" else self.records
+
+
+def _texts(key: str, value: object) -> tuple[str, ...] | None:
+    """A list of texts; one text is a list of itself where that is allowed."""
+    if value is None:
+        return None
+    if isinstance(value, str) and key == "date_format":
+        value = (value,)
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_list or not all(isinstance(text, str) for text in value):  # type: ignore[attr-defined]
+        raise TableError(f"{key} is a list of texts, got {shown(value)}")
+    return tuple(value)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +378,11 @@ def _paths(name: str) -> list[str]:
 
 def _kind(path: str) -> Literal["csv", "parquet", "duckdb"]:
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes[-1:] == [".gz"] and suffixes[-2:-1] and suffixes[-2] in _CSV:
-        return "csv"
+    if suffixes[-1:] and suffixes[-1] in PACKED:
+        suffixes.pop()
+        if suffixes[-1:] and suffixes[-1] in _CSV:
+            return "csv"
+        suffixes = []
     last = suffixes[-1] if suffixes else ""
     if last in _CSV:
         return "csv"

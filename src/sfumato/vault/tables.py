@@ -28,18 +28,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
-from sfumato.text import shown
+from sfumato.text import listing, shown
 from sfumato.vault.csv import blocks, csv_columns
 from sfumato.vault.duckdb import DuckDB, duckdb_table, parquet_table, query_view
-from sfumato.vault.engine import Engine, EngineTable, fresh_name, quoted
+from sfumato.vault.engine import Engine, EngineTable, fresh_name, quoted, quoted_text
 from sfumato.vault.postgres import Postgres, open_postgres
 from sfumato.vault.sensitive import before_rows, sealed
 from sfumato.vault.sources import (
     TABLE_MARK,
-    CsvRule,
     CsvSource,
     PostgresSource,
     SqlSource,
+    TextRules,
     engine_source,
     file_source,
 )
@@ -120,6 +120,7 @@ class Table:
         "records",
         "secret",
         "source",
+        "texts",
         "types",
         "untyped",
     )
@@ -134,12 +135,14 @@ class Table:
         *,
         may_drop_records: bool = True,
         careful: Callable[[Sequence[str]], ColumnReading] | None = None,
+        texts: TextRules | None = None,
     ) -> None:
         self.name = name
         self.engine = engine
         self.types = dict(types)
         self.untyped = untyped
         self.may_drop_records = may_drop_records
+        self.texts = TextRules() if texts is None else texts
         self._read, self._careful = read, careful
         # The encoded records of the last count, and the key that chooses the rows of a privacy
         # unit: kept here, so that all counts of one release describe the same records.
@@ -189,6 +192,7 @@ class Table:
             self._read,
             may_drop_records=self.may_drop_records,
             careful=self._careful,
+            texts=self.texts,
         )
         table.origin, table.source = self.origin or self, self.source
         return table
@@ -304,7 +308,7 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
                 f"{shown(name)}: a CSV file has no types, so no query runs on it; write it as "
                 "Parquet first"
             )
-        return _from_csv(name, files.paths)
+        return _from_csv(name, files.paths, CsvSource(source))
     engine = _started()
     is_query = query is not None
     try:
@@ -337,18 +341,19 @@ def _from_declared_csv(source: CsvSource) -> Table:
     files = None if engine_source(_text(source.source)) else file_source(_text(source.source))
     if files is None or files.kind != "csv":
         raise TableError(
-            f"{shown(name)} is no CSV file, so nothing is to be declared about its lines; leave "
-            f'"{source.records}" out'
+            f"{shown(name)} is no CSV file, so nothing is to be declared about its lines and "
+            f"values; leave out {listing(source.declarations)}"
         )
-    return _from_csv(name, files.paths, source.records)
+    return _from_csv(name, files.paths, source)
 
 
-def _from_csv(name: str, paths: Sequence[str], rule: CsvRule | None = None) -> Table:
+def _from_csv(name: str, paths: Sequence[str], declared: CsvSource) -> Table:
     import ibis
     import pyarrow as pa
 
-    delimiter, names = csv_columns(paths)
+    delimiter, names = csv_columns(paths, declared)
     engine = _started()
+    _check_formats(engine, declared.texts)
 
     def read(columns: Sequence[str]) -> ColumnReading:
         numbers = [names.index(column) for column in dict.fromkeys(columns)]
@@ -357,7 +362,9 @@ def _from_csv(name: str, paths: Sequence[str], rule: CsvRule | None = None) -> T
 
         def steps() -> Iterator[None]:
             yield  # the table has its columns even when it has no rows
-            for block in blocks(paths, len(names), delimiter, numbers, rule, name):
+            for block in blocks(
+                paths, len(names), delimiter, numbers, declared.rule, name, declared
+            ):
                 engine.replace(shown, block)
                 yield
             engine.replace(shown, nothing)
@@ -367,7 +374,26 @@ def _from_csv(name: str, paths: Sequence[str], rule: CsvRule | None = None) -> T
         return ColumnReading(shown, places, steps())
 
     types = dict.fromkeys(names, ibis.dtype("string"))
-    return Table(name, engine, types, frozenset(names), read, may_drop_records=False)
+    return Table(
+        name,
+        engine,
+        types,
+        frozenset(names),
+        read,
+        may_drop_records=False,
+        texts=declared.texts,
+    )
+
+
+def _check_formats(engine: DuckDB, texts: TextRules) -> None:
+    """Refuse formats of dates that the engine does not know, before a row is read."""
+    if texts.date_formats:
+        formats = engine.read_date(quoted_text(""), texts.date_formats)
+        before_rows(
+            lambda: engine.run(f"SELECT {formats}"),
+            f"date_format = {listing(texts.date_formats)} is no format of dates; write it as for "
+            "strptime, such as %d.%m.%Y or %m/%d/%Y %H:%M",
+        )
 
 
 def _from_memory(source: object) -> Table:

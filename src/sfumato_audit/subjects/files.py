@@ -34,6 +34,7 @@ __all__ = [
     "csv_subjects",
     "lines_of",
     "replaced_lines",
+    "units_of_two_bytes",
     "written_rows",
 ]
 
@@ -51,6 +52,27 @@ def csv_subjects() -> tuple[Subject[CsvFile], ...]:
         csv_subject("CSV file as rfc4180", "add-remove", written_rows(), "rfc4180"),
         csv_subject("CSV file as lines", "replace-one", replaced_lines(b'M,"'), "lines"),
         csv_subject("CSV file, undeclared", "replace-one", replaced_lines(b"M, "), None),
+        csv_subject(
+            "CSV file in UTF-16",
+            "add-remove",
+            units_of_two_bytes(),
+            "lines",
+            encoding="utf-16-le",
+            header=HEADER,
+        ),
+    )
+
+
+def units_of_two_bytes() -> tuple[Pair[CsvFile], ...]:
+    """Files of UTF-16, with one record more on one side that holds the byte of a line end."""
+    usual = "F,a\nM,b\n".encode("utf-16-le")
+    hostile = {
+        "a letter of two bytes 10": "M,\u0a0a\u0a0a\u0a0a\n".encode("utf-16-le"),
+        "half a pair": b"M\x00,\x00\x00\xd8\n\x00",
+    }
+    return tuple(
+        Pair(f"one more person, who writes {what}", usual, line + usual)
+        for what, line in hostile.items()
     )
 
 
@@ -98,6 +120,8 @@ def csv_subject(
     rule: CsvRule | None,
     before: Callable[[CsvFile], CsvFile] = bytes,
     is_broken: bool = False,
+    encoding: str | None = None,
+    header: Sequence[str] | None = None,
 ) -> Subject[CsvFile]:
     """A table of counts with Laplace noise, from a file that is changed by ``before`` first."""
     strategy = MECHANISMS["laplace-table"].build(marginals(DOMAIN, 1), "laplace", "rmse")
@@ -108,7 +132,7 @@ def csv_subject(
         with TemporaryDirectory(prefix="sfumato-audit-") as folder:
             path = Path(folder, "people.csv")
             path.write_bytes(before(file))
-            table = open_table(path if rule is None else CsvSource(path, rule))
+            table = open_table(CsvSource(path, rule, encoding=encoding, header=header))
             exact = count(table, DOMAIN, strategy.blocks, neighbours)
         return lambda runs, source: run.measured(exact, runs, source)
 

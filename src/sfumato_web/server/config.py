@@ -271,7 +271,7 @@ def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> Datas
                 "budget",
                 at,
             )
-    source = table_from(file, table.source, table.query, table.csv, at)
+    source = table_from(file, table, at)
     assert source is not None  # noqa: S101  the loop above
     assert table.domain is not None  # noqa: S101
     assert table.ledger is not None  # noqa: S101

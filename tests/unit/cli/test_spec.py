@@ -204,3 +204,36 @@ def test_lanes_that_cannot_be_are_refused_with_their_line(
 ) -> None:
     with pytest.raises(SchemaError, match=words):
         read_spec(rewrite("epsilon = 3\ndelta = 1e-9", f"epsilon = 3\ndelta = 1e-9\n{lanes}"))
+
+
+def test_a_spec_says_how_a_csv_file_was_written(tmp_path):
+    from sfumato.vault.sources import CsvSource
+
+    data = (
+        'source = "people.csv"\ncsv = "lines"\nencoding = "latin1"\ndelimiter = ";"\nquote = ""\n'
+        'decimal = ","\nthousands = "."\ndate_format = "%d.%m.%Y"\nnull_values = ["NA"]\n'
+        'header = ["age", "sex"]\n'
+    )
+    rest = '[domain.age]\nkind = "integer"\nmin = 0\nmax = 9\n[budget]\nepsilon = 1\n'
+    rest += "[[workload]]\nmarginals = 1\n"
+    path = tmp_path / "spec.toml"
+    path.write_text(f"[data]\n{data}{rest}")
+    source = read_spec(path).source
+    assert source == CsvSource(
+        str(tmp_path / "people.csv"),
+        "lines",
+        encoding="latin-1",
+        delimiter=";",
+        quote="",
+        decimal=",",
+        thousands=".",
+        date_format=["%d.%m.%Y"],
+        null_values=["NA"],
+        header=["age", "sex"],
+    )
+    path.write_text(f'[data]\nsource = "people.csv"\nquote = ""\ndecimal = "x"\n{rest}')
+    with pytest.raises(SchemaError, match=r"line 4: data.decimal: decimal is"):
+        read_spec(path)
+    path.write_text(f'[data]\nencoding = "cp1252"\n{rest}')
+    with pytest.raises(SchemaError, match=r"line 2: data.encoding: .*needs a source"):
+        read_spec(path)

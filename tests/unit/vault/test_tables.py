@@ -352,8 +352,8 @@ def test_damaged_files_are_refused_without_their_contents(tmp_path):
     for name in ("people.parquet", "people.duckdb"):
         (tmp_path / name).write_text("104729 is in the file")
         assert "104729" not in refusal(tmp_path / name)
-    (tmp_path / "people.csv").write_bytes(b"\xff\xfe1\x000\x00")
-    assert "UTF-8" in refusal(tmp_path / "people.csv")
+    (tmp_path / "people.csv").write_bytes(b"\xe9t\xe9,sex\n1,F\n")
+    assert "declare its encoding" in refusal(tmp_path / "people.csv")
     (tmp_path / "people.csv").write_text("")
     assert "no first line" in refusal(tmp_path / "people.csv")
     (tmp_path / "people.csv").write_text("a,A\n1,2\n")
