@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sfumato.domain.attributes import Integer as Integer
     from sfumato.domain.attributes import Level as Level
     from sfumato.domain.attributes import Numeric as Numeric
+    from sfumato.domain.discovery import OpenDomain as OpenDomain
     from sfumato.domain.domain import Domain as Domain
     from sfumato.domain.privacy_unit import PrivacyUnit as PrivacyUnit
     from sfumato.errors import BudgetError as BudgetError
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
     from sfumato.run.choose import plan_selection as plan_selection
     from sfumato.run.correct import Correction as Correction
     from sfumato.run.correct import correct as correct
+    from sfumato.run.discover import Discovery as Discovery
+    from sfumato.run.discover import DiscoveryPlan as DiscoveryPlan
+    from sfumato.run.discover import plan_discovery as plan_discovery
     from sfumato.run.linear import Plan as Plan
     from sfumato.run.linear import plan as plan
     from sfumato.run.stream import Stream as Stream
@@ -105,11 +109,14 @@ _HOMES = {
     "Cost": "sfumato.privacy.cost",
     "CsvSource": "sfumato.vault.sources",
     "DateTime": "sfumato.domain.attributes",
+    "Discovery": "sfumato.run.discover",
+    "DiscoveryPlan": "sfumato.run.discover",
     "Domain": "sfumato.domain.domain",
     "Integer": "sfumato.domain.attributes",
     "Ledger": "sfumato.ledger.ledger",
     "Level": "sfumato.domain.attributes",
     "Numeric": "sfumato.domain.attributes",
+    "OpenDomain": "sfumato.domain.discovery",
     "Plan": "sfumato.run.linear",
     "PrivacyUnit": "sfumato.domain.privacy_unit",
     "Release": "sfumato.release.release",
@@ -142,6 +149,7 @@ _HOMES = {
     "open_session": "sfumato.session.session",
     "plan": "sfumato.run.linear",
     "plan_adaptive": "sfumato.run.adaptive",
+    "plan_discovery": "sfumato.run.discover",
     "plan_selection": "sfumato.run.choose",
     "plan_session": "sfumato.session.session",
     "plan_stream": "sfumato.run.stream",

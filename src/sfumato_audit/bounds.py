@@ -15,6 +15,7 @@ A lower bound above the claim refutes it. A bound below it proves nothing: docs/
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from math import exp
 from typing import Literal
 
@@ -53,11 +54,12 @@ class Claim:
     @classmethod
     def of(cls, cost: Cost) -> Claim:
         """The claim that a debited cost makes, rounded up."""
-        if not cost.pure_parts:
-            return cls("mu", sqrt_up(cost.mu_squared))
         if not cost.mu_squared:
-            return cls("epsilon", float_up(cost.pure_epsilon))
-        return cls("epsilon", composed_epsilon([cost], str(MIXED_DELTA)), MIXED_DELTA)
+            return cls("epsilon", float_up(cost.pure_epsilon), float_up(cost.delta))
+        if not cost.pure_parts and not cost.delta:
+            return cls("mu", sqrt_up(cost.mu_squared))
+        delta = float_up(Fraction(str(MIXED_DELTA)) + cost.delta)
+        return cls("epsilon", composed_epsilon([cost], delta), delta)
 
     def minimum_loss(self, p: Array, q: Array) -> Array:
         """The minimum amount that allows P(E) >= p and Q(E) <= q; 0 where that says nothing."""

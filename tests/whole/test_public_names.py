@@ -18,8 +18,20 @@ ROOT = Path(__file__).parents[2]
 
 NOUNS = {
     *("AdaptivePlan", "Boolean", "Budget", "Category", "Client", "Constraints", "Correction"),
-    *("Cost", "CsvSource", "DateTime", "Domain", "Integer", "Ledger", "Level", "Numeric", "Plan"),
-    *("PrivacyUnit", "Release", "Selection", "SelectionPlan", "Session", "SessionPlan"),
+    *("Cost", "CsvSource", "DateTime", "Discovery", "DiscoveryPlan", "Domain", "Integer"),
+    *(
+        "Ledger",
+        "Level",
+        "Numeric",
+        "OpenDomain",
+        "Plan",
+        "PrivacyUnit",
+        "Release",
+        "Selection",
+        "SelectionPlan",
+        "Session",
+        "SessionPlan",
+    ),
     *("SqlSource", "Stream", "StreamPlan", "Watch", "Workload"),
 }
 BUILDERS = {
@@ -27,7 +39,8 @@ BUILDERS = {
     *("prefixes", "product", "ranges", "sql", "sums", "windows"),
 }
 VERBS = {
-    *("correct", "example", "open_session", "plan", "plan_adaptive", "plan_selection"),
+    *("correct", "example", "open_session", "plan", "plan_adaptive", "plan_discovery"),
+    "plan_selection",
     *("plan_session", "plan_stream", "project", "recommend", "watch"),
 }
 ERRORS = {

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from functools import cached_property
 from numbers import Integral, Real
-from typing import ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,9 @@ import numpy.typing as npt
 from sfumato.domain.domain_limits import LIMITS
 from sfumato.errors import SchemaError, TooLarge, WorkloadError
 from sfumato.text import did_you_mean, listing, shown
+
+if TYPE_CHECKING:
+    from sfumato.domain.discovery import OpenCategory
 
 __all__ = [
     "MISSING",
@@ -421,6 +424,38 @@ class Category(Attribute):
 
     kind: ClassVar[str] = "category"
     is_ordered: ClassVar[bool] = False
+
+    @classmethod
+    def discover(
+        cls,
+        columns: str | Sequence[str],
+        *,
+        outside: Outside = "other",
+        nulls: Nulls = "missing",
+        most: int = LIMITS.keys_published,
+    ) -> OpenCategory:
+        """The values of a column that many people share, to be discovered for a price.
+
+        Args:
+            columns: The name of the column; of several, their tuples are discovered.
+            outside: What becomes of values that are not published: ``"other"`` or ``"drop"``.
+            nulls: What becomes of missing values: ``"missing"`` or ``"drop"``.
+            most: The most keys that are published: those with the largest noisy counts.
+
+        Returns:
+            What `sf.OpenDomain` and `sf.plan_discovery` take.
+
+        Raises:
+            SchemaError: An argument is none of these.
+
+        >>> import sfumato as sf
+        >>> sf.Category.discover("city").columns
+        ('city',)
+        """
+        from sfumato.domain.discovery import OpenCategory
+
+        names = (columns,) if isinstance(columns, str) else columns
+        return OpenCategory(tuple(names), outside=outside, nulls=nulls, most=most)
 
     def __post_init__(self) -> None:
         values = _entries(self.name, "values", self.values)

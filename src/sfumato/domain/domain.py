@@ -107,6 +107,11 @@ class Domain:
         return self._attributes
 
     @property
+    def open(self) -> tuple[()]:
+        """What is still to be discovered: nothing, as in no `OpenDomain`."""
+        return ()
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the attributes, in order."""
         return tuple(self._by_name)

@@ -34,6 +34,12 @@ class DomainLimits:
     line_characters: int = 96
     """Characters of a line of a schema file that is written, so that people can read it."""
 
+    # discovery
+    keys_published: int = 100_000
+    """Keys of one discovery: as many values as a category of a schema file can reasonably list."""
+    columns_together: int = 8
+    """Columns whose tuples are discovered together; hardly any tuple of more is shared."""
+
     # privacy units
     rows_per_unit: int = 2**44
     """Rows of one unit; no table has so many records."""

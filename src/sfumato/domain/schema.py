@@ -44,6 +44,7 @@ from sfumato.domain.attributes import (
     first_fall,
     first_repeat,
 )
+from sfumato.domain.discovery import DISCOVER, OpenAttribute, OpenCategory
 from sfumato.domain.domain_limits import LIMITS
 from sfumato.errors import SchemaError
 from sfumato.text import did_you_mean, got, listing, shown
@@ -53,6 +54,7 @@ __all__ = [
     "FILL_IN",
     "attribute_table",
     "declared_attributes",
+    "declared_members",
     "hierarchy_values",
     "levels_from",
     "toml_list",
@@ -451,6 +453,32 @@ class _DateTimeTable(_OrderedTable):
     step: str = "day"
 
 
+class _OpenTable(BaseModel):
+    """A table that says what is to be discovered."""
+
+    model_config = ConfigDict(**STRICT)
+
+    columns: list[str] | None = None
+    outside: Literal["drop", "other"] = "other"
+    nulls: Literal["drop", "missing"] = "missing"
+
+    def opened(self, name: str) -> OpenAttribute:
+        """What is to be discovered."""
+        raise NotImplementedError
+
+
+class _OpenCategoryTable(_OpenTable):
+    kind: Literal["category"]
+    values: Literal["discover"]
+    most: Annotated[int, Field(ge=1, le=LIMITS.keys_published)] = LIMITS.keys_published
+
+    def opened(self, name: str) -> OpenAttribute:
+        columns = tuple(self.columns or [name])
+        return OpenCategory(columns, outside=self.outside, nulls=self.nulls, most=self.most)
+
+
+_OPEN_TABLES: Final[dict[str, type[_OpenTable]]] = {"category": _OpenCategoryTable}
+
 _TABLES: Final[dict[str, type[_AttributeTable]]] = {
     "category": _CategoryTable,
     "hierarchy": _HierarchyTable,
@@ -463,6 +491,20 @@ _TABLES: Final[dict[str, type[_AttributeTable]]] = {
 
 def declared_attributes(file: TomlFile) -> list[Attribute]:
     """Return the attributes that the ``[domain.NAME]`` tables of a TOML document declare."""
+    members = declared_members(file)
+    open_names = [m.name for m in members if isinstance(m, OpenAttribute)]
+    if open_names:
+        raise file.error(
+            f"{listing(open_names)} is to be discovered, so there is no domain to plan on yet; run "
+            "sfumato discover on this file and write its schema with --out, read it with "
+            "sf.OpenDomain.from_toml and run sf.plan_discovery, or list the values here",
+            ("domain",),
+        )
+    return [m for m in members if isinstance(m, Attribute)]
+
+
+def declared_members(file: TomlFile) -> list[Attribute | OpenAttribute]:
+    """Return the attributes that a TOML document declares, and those it wants discovered."""
     tables = file.data.get("domain")
     if not isinstance(tables, Mapping) or not tables:
         raise _no_tables(file)
@@ -473,10 +515,10 @@ def declared_attributes(file: TomlFile) -> list[Attribute]:
             ("domain",),
         )
     _require_filled_in(tables, file)
-    attributes, faults = list[Attribute](), list[str]()
+    attributes, faults = list[Attribute | OpenAttribute](), list[str]()
     for name, table in tables.items():
         try:
-            attributes.append(_attribute(name, table, file))
+            attributes.append(_open(name, table, file) or _attribute(name, table, file))
         except SchemaError as error:
             faults.append(str(error))
     if faults:
@@ -508,6 +550,23 @@ def _require_filled_in(tables: Mapping[str, object], file: TomlFile) -> None:
     ]
     if placeholders:
         raise SchemaError("\n".join(placeholders))
+
+
+def _open(name: str, table: object, file: TomlFile) -> OpenAttribute | None:
+    """What a table wants discovered; None if it declares an attribute."""
+    if not isinstance(table, Mapping) or DISCOVER not in table.values():
+        return None
+    kind, at = table.get("kind"), ("domain", name)
+    if not isinstance(kind, str) or kind not in _OPEN_TABLES:
+        raise file.error(
+            f"{DISCOVER!r} is for the kinds {', '.join(map(repr, _OPEN_TABLES))}, got {got(kind)}; "
+            "declare the attribute from public knowledge",
+            (*at, "kind") if "kind" in table else at,
+        )
+    try:
+        return validated(_OPEN_TABLES[kind], table, file, at).opened(name)
+    except SchemaError as error:
+        raise _placed(error, name, table, file, at) from None
 
 
 def _attribute(name: str, table: object, file: TomlFile) -> Attribute:

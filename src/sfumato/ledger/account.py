@@ -19,6 +19,10 @@ filter*), which is more than composing a list that is fixed in advance:
                       of epsilon, those of the Gaussian lane units of mu^2 of what the rest of the
                       epsilon allows at delta. Pure noise is paid from its lane, and as the
                       Gaussian that dominates it when that is empty; Gaussian noise from its own.
+    deltas of events  add up beside the units, to at most the delta of the total. The first
+                      Gaussian debit fixes them: Gaussian noise has the delta that they left, and
+                      no further event is admitted, unless the total has a reserve of delta for
+                      them, which Gaussian noise never has.
 
 Proof page: ``docs/proofs/accounting.md``, section "Filters".
 """
@@ -36,7 +40,12 @@ from typing import Final, Literal, TypeAlias
 from sfumato.errors import BudgetError
 from sfumato.privacy import gaussian as gaussian_module
 from sfumato.privacy.budget import Budget, number_text
-from sfumato.privacy.cost import Cost, composed_epsilon_exact, mu_squared_of, rho_of
+from sfumato.privacy.cost import (
+    Cost,
+    composed_epsilon_exact,
+    mu_squared_of,
+    rho_of,
+)
 
 __all__ = [
     "UNITS",
@@ -75,7 +84,9 @@ class Lane:
 class Remaining:
     """What a budget still allows: one more release with this Gaussian mu or this pure epsilon.
 
-    ``delta`` is that of the budget; ``lanes`` are empty for a budget without lanes.
+    ``delta`` is that at which Gaussian noise is counted; ``lanes`` are empty for a budget without
+    lanes; ``event_delta`` is what mechanisms with a delta of their own may still take of it, None
+    as long as none did and there is no reserve.
     """
 
     share: Fraction
@@ -83,6 +94,7 @@ class Remaining:
     pure_epsilon: Fraction
     delta: Fraction | None = None
     lanes: tuple[Lane, ...] = ()
+    event_delta: Fraction | None = None
 
     def epsilon(self, kind: Kind, delta: Fraction | None = None) -> Fraction:
         """Return the largest epsilon, to six digits, of one more release with noise of a kind.
@@ -113,6 +125,8 @@ class Remaining:
         elif self.gaussian_mu is not None:
             words.append(f"Gaussian noise up to mu = {self.gaussian_mu:.6g}")
         words.append(f"pure noise up to epsilon = {number_text(self.epsilon('pure'))}")
+        if self.event_delta is not None:
+            words.append(f"events up to delta = {number_text(self.event_delta)}")
         return ", ".join(words)
 
 
@@ -122,7 +136,8 @@ class Price:
 
     ``share`` is the part of the total that it takes and ``left`` what remains after it, both of
     all units; None if it is refused. ``most`` is the largest epsilon of the same kind of noise
-    that fits, None where the budget is counted in rho or mu.
+    that fits, None where the budget is counted in rho or mu. ``reason`` is why the delta of a cost
+    does not fit, empty if it does.
     """
 
     kind: Kind
@@ -130,6 +145,7 @@ class Price:
     left: Fraction | None
     most: Fraction | None
     other: Fraction | None
+    reason: str = ""
 
     @property
     def fits(self) -> bool:
@@ -140,6 +156,8 @@ class Price:
         """Return it in words: what it takes, or that it will be refused and what would fit."""
         if self.share is not None and self.left is not None:
             return f"takes {percent(self.share)} of the budget, {percent(self.left)} remains"
+        if self.reason:
+            return f"will be refused: {self.reason}"
         kinds: tuple[Kind, Kind] = ("pure", "gaussian")
         another = kinds[self.kind == "pure"]
         fitting = [
@@ -162,7 +180,8 @@ class Account:
 
     ``pure_spent`` is set by the first Gaussian debit of an (epsilon, delta) budget: the units of
     epsilon that pure debits had taken by then. With lanes it is what the pure lane has spent, and
-    the rest of ``spent`` is that of the Gaussian lane.
+    the rest of ``spent`` is that of the Gaussian lane. ``delta_spent`` is the sum of the deltas of
+    events.
 
     >>> Account(Budget(rho=1)).plus(Cost.gaussian(Fraction(1, 2))).remaining().share
     Fraction(3, 4)
@@ -171,6 +190,7 @@ class Account:
     budget: Budget
     spent: int = 0
     pure_spent: int | None = None
+    delta_spent: Fraction = Fraction(0)
 
     @property
     def left(self) -> int:
@@ -187,10 +207,17 @@ class Account:
 
         Privacy: a sequence of debits, each chosen after the earlier answers, that never
         overdraws the account keeps its budget (``docs/proofs/accounting.md``, Theorem 4; with
-        lanes Theorem 5).
+        lanes Theorem 5; with deltas of events Theorem 8).
         """
-        if not cost.parts:
+        if not cost.pure_parts and not cost.mu_squared:
             raise BudgetError("a release without a cost would be a release without noise; state it")
+        if cost.delta:
+            if not self.budget.delta:
+                raise BudgetError(self._no_delta())
+            if cost.delta > self._event_delta():
+                return replace(self, spent=_OVERDRAWN)
+            after = replace(self, delta_spent=self.delta_spent + cost.delta)
+            return after.plus(cost.without_events)
         if self.budget.is_pure and cost.mu_squared:
             raise BudgetError(
                 "Gaussian noise has no pure epsilon and the budget is pure "
@@ -203,6 +230,37 @@ class Account:
         else:
             after = self._plus_approximate(cost)
         return replace(after, spent=min(after.spent, _OVERDRAWN))
+
+    def _no_delta(self) -> str:
+        """Why no mechanism with a delta of its own fits a total without delta."""
+        return (
+            f"this release has a delta of its own, and the total ({self.budget.describe()}) has "
+            "none to give; declare a total of epsilon and delta"
+        )
+
+    @property
+    def _has_gaussian(self) -> bool:
+        """Whether Gaussian noise was spent, so that its delta is fixed."""
+        if self.budget.pure is not None:
+            return self.spent > (self.pure_spent or 0)
+        return self.pure_spent is not None
+
+    def _event_delta(self) -> Fraction:
+        """What events may still take of delta."""
+        if self._has_gaussian:
+            return Fraction(0)
+        return (self.budget.delta or Fraction(0)) - self.delta_spent
+
+    def _gaussian_delta(self) -> Fraction:
+        """The delta that Gaussian noise is counted at: what events leave of it."""
+        return (self.budget.delta or Fraction(0)) - self.delta_spent
+
+    def _lane_mu(self) -> Fraction:
+        """The mu of the Gaussian lane."""
+        lane, delta = self.budget.gaussian_lane, self._gaussian_delta()
+        if lane is None or lane.epsilon is None or delta <= 0:
+            return Fraction(0)
+        return Fraction(gaussian_module.gaussian_mu_down(lane.epsilon, delta))
 
     def emptied(self) -> Account:
         """Return the account with nothing left, of either lane if there are lanes."""
@@ -240,9 +298,13 @@ class Account:
                 candidates.append(self._begin_gaussian()._plus_gaussian(mu_squared_of(cost)))
         best = min(candidates, key=lambda account: account.spent)
         # No answer was seen before the first debit, so its parts are a list fixed in advance.
-        if self.spent == 0 and best.is_overdrawn and fits([cost], self.budget):
+        if self.spent == 0 and best.is_overdrawn and fits([cost, *self._events()], self.budget):
             return replace(self, spent=UNITS, pure_spent=0)
         return best
+
+    def _events(self) -> list[Cost]:
+        """The deltas of events so far, as a cost."""
+        return [Cost.approximate(self.delta_spent)] if self.delta_spent else []
 
     def _lane_units(self) -> tuple[int, int]:
         """The units of the pure and of the Gaussian lane, about in proportion to their epsilons."""
@@ -274,10 +336,8 @@ class Account:
         the cost and on earlier debits only.
         """
         assert self.budget.pure is not None  # noqa: S101
-        lane = self.budget.gaussian_lane
-        assert lane is not None  # noqa: S101
         pure_units, gaussian_units = self._lane_units()
-        allowed = Fraction(lane.gaussian_mu or 0.0) ** 2
+        allowed = self._lane_mu() ** 2
         whole = (Fraction(0), mu_squared_of(cost))
         apart = (cost.pure_epsilon, cost.mu_squared)
         for epsilon, mu_squared in (whole, apart) if cost.mu_squared else (apart, whole):
@@ -305,17 +365,17 @@ class Account:
         pairs = list(zip(ours, theirs, strict=True))
         return all(a <= b for a, b in pairs) or all(a >= b for a, b in pairs)
 
-    def _fixed(self) -> tuple[Fraction, Fraction] | None:
-        """The pure epsilon and the Gaussian mu^2 that may be spent in all; None while open."""
+    def _fixed(self) -> tuple[Fraction, ...] | None:
+        """The pure epsilon, Gaussian mu^2 and delta of events to spend in all; None while open."""
         budget = self.budget
         if budget.epsilon is None or not budget.delta or self.pure_spent is None:
             return None
-        lane = budget.gaussian_lane
-        if lane is None or budget.pure is None:
-            return budget.epsilon * self.pure_spent / UNITS, self._gaussian_total()
+        events = self.delta_spent + self._event_delta()
+        if budget.pure is None:
+            return budget.epsilon * self.pure_spent / UNITS, self._gaussian_total(), events
         if self.spent == self.pure_spent:
             return None
-        return budget.pure, Fraction(lane.gaussian_mu or 0.0) ** 2
+        return budget.pure, self._lane_mu() ** 2, events
 
     def _begin_gaussian(self) -> Account:
         return replace(self, pure_spent=self.spent)
@@ -330,15 +390,19 @@ class Account:
     def _gaussian_total(self) -> Fraction:
         """The mu^2 that was left when the first Gaussian debit came; the units left are of it."""
         budget, pure = self.budget, Fraction(self.pure_spent or 0, UNITS)
-        if pure >= 1 or budget.epsilon is None or budget.delta is None:
+        delta = self._gaussian_delta()
+        if pure >= 1 or budget.epsilon is None or delta <= 0:
             return Fraction(0)
-        return (
-            Fraction(gaussian_module.gaussian_mu_down(budget.epsilon * (1 - pure), budget.delta))
-            ** 2
-        )
+        return Fraction(gaussian_module.gaussian_mu_down(budget.epsilon * (1 - pure), delta)) ** 2
 
     def remaining(self) -> Remaining:
         """Return what one more debit may take."""
+        if self.delta_spent:
+            left = max(Fraction(0), self._event_delta())
+            return replace(self._remaining(), event_delta=left, delta=self._gaussian_delta())
+        return self._remaining()
+
+    def _remaining(self) -> Remaining:
         budget, share = self.budget, max(Fraction(0), Fraction(self.left, UNITS))
         if budget.pure is not None:
             return self._remaining_lanes(share)
@@ -356,19 +420,19 @@ class Account:
         if budget.is_pure:
             return Remaining(share, None, pure, budget.delta)
         if self.pure_spent is None:
-            mu = gaussian_module.gaussian_mu_down(pure, budget.delta)
+            delta = self._gaussian_delta()
+            mu = gaussian_module.gaussian_mu_down(pure, delta) if delta > 0 else 0.0
             return Remaining(share, mu, pure, budget.delta)
         units = UNITS - self.pure_spent
         left = _remaining_mu_squared(share, self._gaussian_total() * self.left / units)
         return replace(left, delta=budget.delta)
 
     def _remaining_lanes(self, share: Fraction) -> Remaining:
-        budget, lane = self.budget, self.budget.gaussian_lane
+        budget = self.budget
         assert budget.pure is not None  # noqa: S101
-        assert lane is not None  # noqa: S101
         lanes = self._lanes()
         pure_left, gaussian_left = (max(Fraction(0), each.left) for each in lanes)
-        mu_squared = Fraction(lane.gaussian_mu or 0.0) ** 2 * gaussian_left
+        mu_squared = self._lane_mu() ** 2 * gaussian_left
         converted = _remaining_mu_squared(share, mu_squared)
         return replace(
             converted,
@@ -388,7 +452,9 @@ class Account:
             The share it takes and leaves, or None for both if it will be refused.
         """
         kind: Kind = "gaussian" if cost.mu_squared else "pure"
-        after = None if kind == "gaussian" and self.budget.is_pure else self.plus(cost)
+        is_refused = self.budget.is_pure and bool(cost.mu_squared)
+        reason = self._event_refusal(cost)
+        after = None if is_refused or reason else self.plus(cost)
         if after is not None and not after.is_overdrawn:
             left = Fraction(after.left, UNITS)
             return Price(kind, Fraction(after.spent - self.spent, UNITS), left, None, None)
@@ -396,7 +462,27 @@ class Account:
         pure = left_over.epsilon("pure")
         gaussian = left_over.epsilon("gaussian", delta) if delta or left_over.delta else None
         both = (gaussian, pure) if kind == "gaussian" else (pure, gaussian)
-        return Price(kind, None, None, *both)
+        return Price(kind, None, None, both[0], both[1], reason)
+
+    def _event_refusal(self, cost: Cost) -> str:
+        """Why the delta of a cost does not fit; empty if it does, or has none."""
+        if not cost.delta:
+            return ""
+        if not self.budget.delta:
+            return self._no_delta()
+        left = self._event_delta()
+        if cost.delta <= left:
+            return ""
+        if self._has_gaussian and left == 0:
+            return (
+                "this release has a delta of its own, and Gaussian noise has taken the rest of the "
+                f"delta of {self.budget.describe()}; what has a delta of its own comes before the "
+                "first Gaussian answer"
+            )
+        return (
+            f"this release takes delta = {number_text(cost.delta)} for itself, and "
+            f"{number_text(left)} of {self.budget.describe()} is left for that"
+        )
 
     def how_many_more(self, cost: Cost) -> int:
         """Return how many debits of this cost, one after the other, the account admits.
@@ -407,11 +493,24 @@ class Account:
         first = self.plus(cost)
         if first.is_overdrawn:
             return 0
+        if cost.delta:
+            return self._many_events(cost)
         if self.budget.pure is not None:
             return self._many_in_lanes(cost)
         # From the second on the price is constant: the currency can only change once.
         price = first.plus(cost).spent - first.spent
         return 1 if price > first.left else 1 + first.left // price
+
+    def _many_events(self, cost: Cost) -> int:
+        """How many debits with a delta of their own fit: until it is used up, or Gaussian noise."""
+        after = self.plus(cost)
+        if after._has_gaussian and not self._has_gaussian:
+            return 1
+        plain = cost.without_events
+        of_units = self.how_many_more(plain)
+        if self.budget.pure is not None and not self._has_gaussian and not cost.mu_squared:
+            of_units = math.floor((self.budget.pure * self._lanes()[0].left) / cost.pure_epsilon)
+        return max(1, min(of_units, math.floor(self._event_delta() / cost.delta)))
 
     def _many_in_lanes(self, cost: Cost) -> int:
         """How many debits of this cost both lanes admit; at most two ways to pay are used up."""
@@ -448,6 +547,12 @@ def fits(costs: Iterable[Cost], budget: Budget) -> bool:
     True
     """
     total = Cost(tuple(part for cost in costs for part in cost.parts))
+    if total.delta:
+        rest = (budget.delta or Fraction(0)) - total.delta
+        plain = total.without_events
+        if rest < 0 or budget.epsilon is None or not budget.delta:
+            return False
+        return fits([plain], Budget(budget.epsilon, rest))
     if budget.rho is not None:
         return rho_of(total) <= budget.rho
     if budget.mu is not None:
@@ -473,7 +578,7 @@ def shares_of(budget: Budget, costs: Iterable[Cost]) -> list[Fraction]:
     """
     account, shares = Account(budget), []
     for cost in costs:
-        if budget.is_pure and cost.mu_squared:  # of before the total became pure
+        if budget.is_pure and (cost.mu_squared or cost.delta):  # of before it became pure
             after = replace(account, spent=_OVERDRAWN)
         else:
             after = account.plus(cost)
@@ -500,6 +605,9 @@ def _pure_units(pure: Fraction, epsilon: Fraction) -> int:
 @lru_cache(maxsize=64)  # an exhausted ledger says the same again and again
 def _refusal(account: Account, cost: Cost) -> str:
     budget, left = account.budget, account.remaining()
+    reason = account._event_refusal(cost)
+    if reason:
+        return f"budget refused: {reason}; {left.describe()}; lower the cost or ask the curator"
     amount, kind = _amount(cost, budget)
     way_out = "lower the cost or ask the curator"
     if budget.delta:

@@ -33,16 +33,18 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 
 from sfumato.digest import canonical_json, sha256
 from sfumato.domain.privacy_unit import PrivacyUnit, Unit, unit_from_json, unit_json
 from sfumato.errors import BudgetError, LedgerError, SchemaError
-from sfumato.privacy.budget import Budget, check_neighbours
+from sfumato.privacy.budget import Budget, check_neighbours, exact
 from sfumato.privacy.cost import Cost
 from sfumato.types import Neighbours
 
 __all__ = [
+    "EVENTS_VERSION",
     "GENESIS",
     "VERSION",
     "Allowed",
@@ -77,6 +79,10 @@ VERSION: Final = 3
 """What is written; older ones are read. Version 2 brought analysts and their allowances, private
 states, free answers and freezing, version 3 the privacy unit, totals with lanes, totals that change
 and answers that charge an allowance: an older sfumato would not heed them, so it must refuse."""
+
+EVENTS_VERSION: Final = 4
+"""What is written once a mechanism with a delta of its own was debited: an older sfumato would not
+count its delta. Ledgers without such a debit stay as they were, for older versions too."""
 
 GENESIS: Final = "0" * 64
 """What the first record has in place of the hash of a record before it."""
@@ -225,9 +231,10 @@ Fact: TypeAlias = (
 class Record:
     """One link of the chain: a fact, and the account after it.
 
-    ``spent`` and ``pure_spent`` are those of `sfumato.ledger.account.Account`; ``frozen`` says
-    whether the ledger is frozen after this record; ``unit`` is the unit that a debit has bound, if
-    the ledger was opened without one, and ``total`` the last total that the curator has set since.
+    ``spent``, ``pure_spent`` and ``delta_spent`` are those of `sfumato.ledger.account.Account`;
+    ``frozen`` says whether the ledger is frozen after this record; ``unit`` is the unit that a
+    debit has bound, if the ledger was opened without one, and ``total`` the last total that the
+    curator has set since.
     """
 
     sequence: int
@@ -240,6 +247,7 @@ class Record:
     unit: Unit | None = None
     total: Budget | None = None
     version: int = VERSION
+    delta_spent: Fraction = Fraction(0)
 
     def text(self) -> str:
         """Return the canonical line that is stored and hashed."""
@@ -255,6 +263,7 @@ class Record:
                 **({"frozen": True} if self.frozen else {}),
                 **_unit_json("bound", self.unit),
                 **({} if self.total is None else {"total": self.total.as_json()}),
+                **({"delta_spent": str(self.delta_spent)} if self.delta_spent else {}),
                 **_fact_json(self.fact),
             }
         )
@@ -270,10 +279,10 @@ class Record:
         try:
             line = json.loads(text)
             version = line["version"]
-            if version not in range(1, VERSION + 1):
+            if version not in range(1, EVENTS_VERSION + 1):
                 raise LedgerError(
                     f"the ledger has a record of version {version}, this sfumato reads versions "
-                    f"1 to {VERSION}; use a newer sfumato"
+                    f"1 to {EVENTS_VERSION}; use a newer sfumato"
                 )
             return cls(
                 sequence=int(line["sequence"]),
@@ -286,6 +295,7 @@ class Record:
                 unit=_unit(line, "bound"),
                 total=Budget.from_json(line["total"]) if "total" in line else None,
                 version=version,
+                delta_spent=exact(line.get("delta_spent", 0), "delta_spent"),
             )
         except (*_DAMAGE, BudgetError, SchemaError) as error:
             raise LedgerError(

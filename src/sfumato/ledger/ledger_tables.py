@@ -26,7 +26,7 @@ from sfumato.digest import canonical_json
 from sfumato.errors import BudgetError, LedgerError
 from sfumato.ledger.account import UNITS, Account
 from sfumato.ledger.entries import Record, Sealed, Stage, State
-from sfumato.privacy.budget import Budget
+from sfumato.privacy.budget import Budget, exact
 
 if TYPE_CHECKING:
     from sfumato.ledger.store import Transaction
@@ -362,12 +362,20 @@ def allowances(
         rows = transaction.find(query + " WHERE analyst IN (?)", analysts)
     for analyst, budget, spent, pure_spent in rows:
         try:
-            allowance = Budget.from_json(json.loads(budget))
-        except (ValueError, TypeError, BudgetError):
+            document = json.loads(budget)
+            events = exact(document.pop("delta_spent", 0), "delta_spent")
+            allowance = Budget.from_json(document)
+        except (ValueError, TypeError, AttributeError, BudgetError):
             raise LedgerError(
                 "an allowance of the ledger is damaged; restore the newest backup"
             ) from None
-        yield AllowanceRow(analyst, Account(allowance, spent, pure_spent))
+        yield AllowanceRow(analyst, Account(allowance, spent, pure_spent, events))
+
+
+def _allowance_json(account: Account) -> str:
+    """The budget of an allowance; with what events took of its delta, which had no column."""
+    events = {"delta_spent": str(account.delta_spent)} if account.delta_spent else {}
+    return canonical_json(account.budget.as_json() | events)
 
 
 def move_allowances(
@@ -375,8 +383,7 @@ def move_allowances(
 ) -> None:
     """Write the new rows of analysts, only where the old ones are still there."""
     new = [
-        (r.analyst, canonical_json(r.account.budget.as_json()), r.account.spent,
-         r.account.pure_spent)
+        (r.analyst, _allowance_json(r.account), r.account.spent, r.account.pure_spent)
         for old, r in moves
         if old is None
     ]  # fmt: skip
@@ -385,8 +392,8 @@ def move_allowances(
         new,
     )
     moved = [
-        (canonical_json(r.account.budget.as_json()), r.account.spent, r.account.pure_spent,
-         r.analyst, old.account.spent)
+        (_allowance_json(r.account), r.account.spent, r.account.pure_spent, r.analyst,
+         old.account.spent)
         for old, r in moves
         if old is not None
     ]  # fmt: skip

@@ -66,6 +66,7 @@ class Spent:
     rho: Fraction
     mu_squared: Fraction
     pure_epsilon: Fraction
+    event_delta: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +353,7 @@ class LedgerReader:
             rho=rho_of(total),
             mu_squared=total.mu_squared,
             pure_epsilon=total.pure_epsilon,
+            event_delta=total.delta,
         )
 
     def remaining(self, analyst: str | None = None) -> Remaining:
@@ -371,6 +373,9 @@ class LedgerReader:
             pure_epsilon=min(each.pure_epsilon for each in left),
             delta=left[0].delta,
             lanes=left[-1].lanes,
+            event_delta=min(
+                (each.event_delta for each in left if each.event_delta is not None), default=None
+            ),
         )
 
     def price(
@@ -395,7 +400,7 @@ class LedgerReader:
         pure = left.epsilon("pure")
         gaussian = left.epsilon("gaussian", delta) if delta or left.delta else None
         both = (gaussian, pure) if refused[0].kind == "gaussian" else (pure, gaussian)
-        return Price(refused[0].kind, None, None, *both)
+        return Price(refused[0].kind, None, None, both[0], both[1], refused[0].reason)
 
     def how_many_more(self, cost: Cost, analyst: str | None = None) -> int:
         """Return how many debits of this cost still fit, one after the other.
@@ -430,7 +435,7 @@ class LedgerReader:
         """The accounts that a debit must fit: the table's, then the analyst's."""
         last = self._chain.last()
         total = last.total or self.opened.budget
-        accounts = [Account(total, last.spent, last.pure_spent)]
+        accounts = [Account(total, last.spent, last.pure_spent, last.delta_spent)]
         if analyst is not None:
             with self._chain.store.reading() as transaction:
                 accounts += [row.account for row in tables.allowances(transaction, [analyst])]

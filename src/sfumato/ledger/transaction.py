@@ -36,7 +36,9 @@ from sfumato.errors import (
 from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.account import UNITS, Account
 from sfumato.ledger.entries import (
+    EVENTS_VERSION,
     GENESIS,
+    VERSION,
     Allowed,
     Answered,
     Burnt,
@@ -285,6 +287,8 @@ class WriteBatch:
             frozen=self.is_frozen,
             unit=self.bound,
             total=self.total,
+            version=EVENTS_VERSION if self.account.delta_spent else VERSION,
+            delta_spent=self.account.delta_spent,
         )
         text = record.text()
         digest = Record.hash_of(text)
@@ -843,7 +847,8 @@ class RecordChain:
         line = self._last_line()  # before the transaction, so that it cannot be ahead of it
         with self.store.writing() as transaction:
             row, last = self._seen(transaction, line, may_lack_lines=may_lack_lines)
-            account = Account(last.total or opened.budget, last.spent, last.pure_spent)
+            total = last.total or opened.budget
+            account = Account(total, last.spent, last.pure_spent, last.delta_spent)
             batch = WriteBatch(transaction, row, last, opened, account, self._time())
             batch.look_up([key for pending in group for key in pending.keys])
             for pending in group:

@@ -104,6 +104,7 @@ class Replay:
             "hash": (Record.hash_of(text), digest),
             "balance": (after.spent, record.spent),
             "pure balance": (after.pure_spent, record.pure_spent),
+            "delta balance": (after.delta_spent, record.delta_spent),
             "frozen mark": (self.is_frozen, record.frozen),
         }
         if record.version >= 3:
@@ -120,7 +121,7 @@ class Replay:
             self.problems.append(f"record {sequence}: a ledger is opened by its first record only")
         if not isinstance(record.fact, Kept):  # of which there may be millions
             self.chain.append((record, digest))
-        self.account = Account(self.budget, record.spent, record.pure_spent)
+        self.account = Account(self.budget, record.spent, record.pure_spent, record.delta_spent)
 
     def _account_after(self, record: Record) -> Account:
         fact = record.fact

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What releases cost, and what several of them cost together.
 
-A `Cost` lists the parts of a release: Gaussian noise (its mu squared) and pure mechanisms (their
-epsilon). Costs are stated before noise is drawn and are functions of public numbers only.
+A `Cost` lists the parts of a release: Gaussian noise (its mu squared), pure mechanisms (their
+epsilon), and the delta of mechanisms that are one of the two but for an event of that probability.
+Costs are stated before noise is drawn and are functions of public numbers only.
 
     Gaussian with Gaussian     mu^2 adds; the exact curve (`sfumato.privacy.gaussian`)
     pure with pure, delta = 0  epsilon adds
+    deltas of events           add, whatever else there is (proof page, Theorem 7)
     anything else              the privacy loss of all parts together (`epsilon_up`),
                                and never more than the two simple bounds
 
@@ -49,6 +51,7 @@ from sfumato.privacy.privacy_limits import LIMITS
 from sfumato.types import Array
 
 __all__ = [
+    "ApproximatePart",
     "Cost",
     "GaussianPart",
     "Part",
@@ -117,7 +120,26 @@ class PurePart:
             raise BudgetError("has_range is True or False, and a part that has it has one step")
 
 
-Part: TypeAlias = GaussianPart | PurePart
+@dataclass(frozen=True, slots=True)
+class ApproximatePart:
+    """An event of probability ``delta``, outside of which the other parts of a cost are all.
+
+    A mechanism that is (epsilon, delta)-DP costs a pure part and this one; Gaussian noise behind a
+    threshold a Gaussian part and this one: docs/proofs/accounting.md, Theorem 7.
+    """
+
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", _amount_up(self.delta, "delta"))
+        if self.delta >= 1:
+            raise BudgetError(
+                f"delta of a cost must be below 1, got {number_text(self.delta)}; an event that is "
+                "certain leaves nothing private"
+            )
+
+
+Part: TypeAlias = GaussianPart | PurePart | ApproximatePart
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +159,11 @@ class Cost:
 
     def __post_init__(self) -> None:
         if not isinstance(self.parts, tuple) or not all(
-            isinstance(part, GaussianPart | PurePart) for part in self.parts
+            isinstance(part, GaussianPart | PurePart | ApproximatePart) for part in self.parts
         ):
             raise BudgetError(
-                "a cost is a tuple of GaussianPart and PurePart; use Cost.gaussian or Cost.pure"
+                "a cost is a tuple of GaussianPart, PurePart and ApproximatePart; use "
+                "Cost.gaussian, Cost.pure or Cost.approximate"
             )
 
     @classmethod
@@ -186,6 +209,23 @@ class Cost:
         """
         return cls((PurePart(_fraction(bounded_range, "bounded_range"), 1, True),))
 
+    @classmethod
+    def approximate(cls, delta: Fraction | int) -> Cost:
+        """Return the cost of an event of probability delta, outside of which other parts are all.
+
+        Args:
+            delta: The probability, exact or rounded up.
+
+        Returns:
+            The cost of that part alone, to be added to those of the mechanism.
+
+        >>> from fractions import Fraction
+        >>> import sfumato as sf
+        >>> sf.Cost.pure(1) + sf.Cost.approximate(Fraction(1, 10**7))
+        Cost(epsilon = 1, delta = 1e-7)
+        """
+        return cls((ApproximatePart(_fraction(delta, "delta")),))
+
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.parts + other.parts)
 
@@ -204,6 +244,17 @@ class Cost:
         """The sum of the epsilons of the pure parts."""
         return sum((part.epsilon for part in self.pure_parts), Fraction(0))
 
+    @property
+    def delta(self) -> Fraction:
+        """The sum of the deltas of events: 0 but for mechanisms with a delta of their own."""
+        parts = (part.delta for part in self.parts if isinstance(part, ApproximatePart))
+        return sum(parts, Fraction(0))
+
+    @property
+    def without_events(self) -> Cost:
+        """The pure and Gaussian parts alone."""
+        return Cost(tuple(p for p in self.parts if not isinstance(p, ApproximatePart)))
+
     def describe(self) -> str:
         """Return the cost in words.
 
@@ -215,7 +266,11 @@ class Cost:
         >>> sf.Cost.pure(Fraction(1, 4)).describe()
         'epsilon = 0.25'
         """
-        amounts = (("mu^2", self.mu_squared), ("epsilon", self.pure_epsilon))
+        amounts = (
+            ("mu^2", self.mu_squared),
+            ("epsilon", self.pure_epsilon),
+            ("delta", self.delta),
+        )
         return ", ".join(f"{name} = {number_text(value)}" for name, value in amounts if value)
 
     def as_json(self) -> list[dict[str, str | int]]:
@@ -279,7 +334,8 @@ def gaussian_epsilon(mu: Number, delta: Number) -> float:
 def rho_of(cost: Cost) -> Fraction:
     """Return the rho of a cost: ``sum mu^2/2 + sum epsilon^2/2``, or ``/8`` with a bounded range.
 
-    Bun, Steinke 2016, Propositions 1.6 and 1.4; `PurePart.rho`.
+    Bun, Steinke 2016, Propositions 1.6 and 1.4; `PurePart.rho`. A cost with a delta of its own is
+    delta-approximately rho-zCDP (Definition 8.1 there), which no budget in rho promises.
 
     >>> rho_of(Cost.gaussian(1) + Cost.pure(2))
     Fraction(5, 2)
@@ -305,12 +361,16 @@ def composed_epsilon(costs: Iterable[Cost], delta: Number) -> float:
     0.75
     """
     total = Cost(tuple(part for cost in costs for part in cost.parts))
-    if exact(delta, "delta") == 0:
+    left = exact(delta, "delta")
+    if left != 0:
+        left = _check_delta(delta)
+    left -= total.delta
+    if left < 0:
+        return math.inf
+    if left == 0:
         return math.inf if total.mu_squared else gaussian_module.float_up(total.pure_epsilon)
     counted = Counter(total.pure_parts)
-    return gaussian_module.float_up(
-        composed_epsilon_exact(total.mu_squared, counted, _check_delta(delta))
-    )
+    return gaussian_module.float_up(composed_epsilon_exact(total.mu_squared, counted, left))
 
 
 def composed_epsilon_exact(
@@ -366,6 +426,8 @@ def _fraction(value: object, name: str) -> Fraction:
 def _part_json(part: Part) -> dict[str, str | int]:
     if isinstance(part, GaussianPart):
         return {"kind": "gaussian", "mu_squared": str(part.mu_squared)}
+    if isinstance(part, ApproximatePart):
+        return {"kind": "approximate", "delta": str(part.delta)}
     pure: dict[str, str | int] = {
         "kind": "pure",
         "epsilon": str(part.epsilon),
@@ -380,7 +442,11 @@ def _part(item: object) -> Part:
     if isinstance(item, Mapping) and item.get("kind") == "pure":
         epsilon = exact(item.get("epsilon"), "epsilon")
         return PurePart(epsilon, item.get("steps", 1), item.get("range", False))
-    raise BudgetError('a part of a cost has kind "gaussian" or "pure", got something else')
+    if isinstance(item, Mapping) and item.get("kind") == "approximate":
+        return ApproximatePart(exact(item.get("delta"), "delta"))
+    raise BudgetError(
+        'a part of a cost has kind "gaussian", "pure" or "approximate", got something else'
+    )
 
 
 _INFLATION = 1 + 1e-6  # relative; the sums below err by less than 1e-7

@@ -34,6 +34,7 @@ __all__ = [
     "gaussian_delta_up",
     "gaussian_epsilon_up",
     "gaussian_mu_down",
+    "gaussian_tail_up",
     "gaussian_within",
     "loss_of_mu_down",
     "mu_of_loss_up",
@@ -210,6 +211,11 @@ def loss_of_mu_down(mu: Fraction, mu_squared: Fraction) -> float:
 def tail_loss_up(near: Fraction, far: Fraction) -> float:
     """``log(P(Z >= near) / P(Z >= far))`` of a standard normal Z, rounded up."""
     return _float_above(lambda: (_upper_tail(ball_of(near)) / _upper_tail(ball_of(far))).log())
+
+
+def gaussian_tail_up(x: Fraction) -> float:
+    """Return ``P(Z >= x)`` of a standard normal Z, rounded up."""
+    return _float_above(lambda: _upper_tail(ball_of(x)))
 
 
 def _log_inverse(delta: Fraction) -> float:

@@ -55,6 +55,12 @@ class PrivacyLimits:
     copies_of_a_part: int = 10**6
     """Copies of one pure part; more are bounded by the simple sums."""
 
+    # key laws
+    key_steps: int = 2**20
+    """Values of the noise on the number of people of a key: a second of exact arithmetic."""
+    key_noise: tuple[Fraction, Fraction] = (Fraction(1, 2**8), Fraction(2**20))
+    """Standard deviations of Gaussian noise on that number, whose tails are listed."""
+
     # noise laws: quantiles and variances
     mixture_nodes: int = 64
     """Chebyshev nodes in 1 / shape of a Laplace mixture's quantile: accurate to 1e-8."""

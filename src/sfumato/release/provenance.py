@@ -299,6 +299,9 @@ def cost_in_words(cost: Cost, budget: Budget) -> str:
     if budget.delta and cost.mu_squared:
         epsilon = composed_epsilon([cost], budget.delta)
         return f"epsilon = {epsilon:.6g} at delta = {number_text(budget.delta)}"
+    if cost.delta:
+        epsilon = composed_epsilon([cost], cost.delta)
+        return f"epsilon = {epsilon:.6g} at delta = {number_text(cost.delta)}"
     return f"epsilon = {composed_epsilon([cost], 0):.6g}"
 
 

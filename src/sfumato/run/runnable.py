@@ -22,6 +22,7 @@ from sfumato.types import Neighbours, Progress
 if TYPE_CHECKING:
     from typing import Self
 
+    from sfumato.domain.discovery import OpenDomain
     from sfumato.domain.domain import Domain
     from sfumato.ledger.ledger import Ledger
     from sfumato.release.provenance import Promised
@@ -63,7 +64,7 @@ class Runnable(Protocol[Exact, Result]):
     """A plan with all that its answer depends on: public, of known cost, and ready to be run."""
 
     @property
-    def domain(self) -> Domain | None:
+    def domain(self) -> Domain | OpenDomain | None:
         """The columns that are read; None where no table is, as for a series of counts."""
         ...
 

@@ -25,6 +25,7 @@ from sfumato.text import shown
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sfumato.domain.discovery import OpenDomain
     from sfumato.domain.domain import Domain
     from sfumato.ledger.entries import Entry, State
     from sfumato.ledger.ledger import Ledger, Request
@@ -104,7 +105,11 @@ def run(plan: Runnable[Exact, Result], access: Access) -> Result:
 
 
 def opened(
-    access: Access, domain: Domain | None, guarantee: Guarantee, *, keep_open: bool = False
+    access: Access,
+    domain: Domain | OpenDomain | None,
+    guarantee: Guarantee,
+    *,
+    keep_open: bool = False,
 ) -> tuple[Table | None, Ledger | None]:
     """Return the table, with the columns of the domain, and its ledger; neither is read or changed.
 

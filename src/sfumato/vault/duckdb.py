@@ -99,6 +99,10 @@ class DuckDB(Engine):
         """The only column of a query over the engine's catalogue."""
         return [row[0] for row in self.backend.raw_sql(query).fetchall()]
 
+    def listed(self, query: str) -> list[tuple[str | int, ...]]:
+        """All rows of a query."""
+        return list(self.backend.raw_sql(query).fetchall())
+
     def view(self, query: str) -> str:
         """A named query; nothing is read yet."""
         name = fresh_name()

@@ -29,6 +29,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.discovery import OpenDomain
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.values import UNIT_BITS, Values
@@ -54,8 +55,10 @@ __all__ = [
     "always_kept",
     "cell_code",
     "check_columns",
+    "draw_secret",
     "engine_failed",
     "family",
+    "filled",
     "hashed_parts",
     "interpreted",
     "is_text",
@@ -63,6 +66,7 @@ __all__ = [
     "matches",
     "needs_lookup",
     "read_records",
+    "secret_table",
     "typed",
     "unit_text",
     "values_table",
@@ -88,7 +92,9 @@ _EXACT_IN_FLOATS: Final = 2**53
 _EXACT_IN_WORDS: Final = 2**62
 
 
-def check_columns(table: Table, domain: Domain, unit: PrivacyUnit | None = None) -> None:
+def check_columns(
+    table: Table, domain: Domain | OpenDomain, unit: PrivacyUnit | None = None
+) -> None:
     """Refuse a table that lacks a declared column, or whose types contradict the schema.
 
     A value that the schema does not declare is never an error; a column that cannot hold what the
@@ -96,15 +102,21 @@ def check_columns(table: Table, domain: Domain, unit: PrivacyUnit | None = None)
 
     Privacy: looks at names and types, which are public.
     """
-    columns = [*(a.column for a in domain), *([unit.column] if unit else [])]
+    opened = [(each, column) for each in domain.open for column in each.columns]
+    columns = [a.column for a in domain.attributes] + [column for _, column in opened]
+    columns += [unit.column] if unit else []
     missing = [name for name in dict.fromkeys(columns) if name not in table.types]
     if missing:
         raise TableError(
             f"the table {table.name} lacks {listing(missing)}; its columns are "
             f"{listing(list(table.types), most=40)}{did_you_mean(missing[0], table.types)}"
         )
-    declared = [a for a in domain if not isinstance(a, Values)]
+    declared = [a for a in domain.attributes if not isinstance(a, Values)]
     faults = [fault for a in declared if (fault := _fault(table, a))]
+    for each, column in opened:
+        kind = table.types[column]
+        fault = each.fault(column, family(kind), str(kind), column in table.untyped)
+        faults += [fault] if fault else []
     if unit is not None and family(table.types[unit.column]) not in _UNITS:
         faults.append(
             f"the privacy unit {shown(unit.column)} is of type {table.types[unit.column]}; it "
@@ -516,15 +528,21 @@ def read_records(
         if names <= held.attributes:
             return held
         names |= held.attributes
-    if unit is not None and table.secret is None:
-        source = system_words() if random is None else random
-        table.secret = source.words(4).tobytes().hex()
+    if unit is not None:
+        draw_secret(table, random)
     name = sealed(
         lambda: _encoded_of_any(table, domain, names, unit),
         engine_failed(table, domain),
     )
     holder.records = Records(table.engine, name, domain, unit, names)
     return holder.records
+
+
+def draw_secret(table: Table, random: WordSource | None = None) -> None:
+    """Give a table the random key by which the rows of a unit are chosen, unless it has one."""
+    if table.secret is None:
+        source = system_words() if random is None else random
+        table.secret = source.words(4).tobytes().hex()
 
 
 def engine_failed(table: Table, domain: Domain) -> str:
@@ -570,13 +588,13 @@ def _encode(
         query = _encoding(table, reading, domain, needed, unit, uploads)
         columns = [f"c{domain.index(name)}" for name in domain.in_order(names)]
         if unit is None:
-            return _filled(engine, reading, _selected(columns, query))
+            return filled(engine, reading, _selected(columns, query))
         codes = [f"c{domain.index(a.name)}" for a in needed]
-        key = _uploaded(engine, _secret_table(table), uploads)
+        key = _uploaded(engine, secret_table(table), uploads)
         if reading.blocks is None:
             bounded = _bounded(engine, f"({query}) AS encoded", codes, unit.rows, key)
             return engine.keep(_selected(columns, bounded))
-        whole = _filled(engine, reading, query)
+        whole = filled(engine, reading, query)
         name = engine.keep(_selected(columns, _bounded(engine, whole, codes, unit.rows, key)))
         engine.drop(whole)
         return name
@@ -585,7 +603,7 @@ def _encode(
             engine.forget(upload)
 
 
-def _filled(engine: Engine, reading: ColumnReading, query: str) -> str:
+def filled(engine: Engine, reading: ColumnReading, query: str) -> str:
     """A temporary table with the rows of every block."""
     if reading.blocks is None:
         return engine.keep(query)
@@ -658,7 +676,7 @@ def _uploaded(engine: Engine, rows: pa.Table, uploads: list[str]) -> str:
     return uploads[-1]
 
 
-def _secret_table(table: Table) -> pa.Table:
+def secret_table(table: Table) -> pa.Table:
     """The key as a table of one row: no text of a query, plan or log of an engine holds it."""
     import pyarrow as pa
 

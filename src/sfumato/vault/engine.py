@@ -108,6 +108,10 @@ class Engine(ABC):
         nothing = np.zeros(0, np.int64)
         return {name: np.concatenate([nothing, *(p[name] for p in parts)]) for name in names}
 
+    @abstractmethod
+    def listed(self, query: str) -> list[tuple[str | int, ...]]:
+        """All rows of a query over texts and whole numbers, of which there are not too many."""
+
     def complete(self, query: str, columns: Sequence[str]) -> str:
         """The rows of a query in which none of these columns is null."""
         if not columns:

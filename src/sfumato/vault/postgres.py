@@ -98,6 +98,10 @@ class Postgres(Engine):
         cursor.execute(query.encode(), tuple(parameters) or None)
         return list(cursor.fetchall())  # type: ignore[arg-type]
 
+    def listed(self, query: str) -> list[tuple[str | int, ...]]:
+        """All rows of a query."""
+        return self.rows(query)  # type: ignore[return-value]
+
     def types(self, rows: str) -> dict[str, dt.DataType]:
         """The columns of what stands after FROM, with their types; no row is asked for."""
         cursor = self.connection.cursor()

@@ -109,6 +109,10 @@ class Spark(Engine):
         finally:
             rows.unpersist()
 
+    def listed(self, query: str) -> list[tuple[str | int, ...]]:
+        """All rows of a query."""
+        return [tuple(row) for row in self.session.sql(query).collect()]
+
     def upload(self, columns: pa.Table) -> str:
         """A view of rows of the driver: plans and logs show its columns, not its rows."""
         rows: Any = columns  # pyspark's annotations know pandas only

@@ -65,6 +65,10 @@ class VaultLimits:
     fine_steps: int = 2**12
     """Steps that one person moves an answer by, from which on they are fine enough for noise."""
 
+    # keys
+    key_characters: int = 1000
+    """Characters of a value that may be published as a key; a longer one counts as other."""
+
     # noise, measure, sparse, stream_noise
     draws_at_once: int = 1 << 14
     """Draws that are filtered at once: their arrays stay in the processor's cache."""

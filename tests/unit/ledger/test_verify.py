@@ -260,7 +260,7 @@ def test_the_head_file_may_live_elsewhere(tmp_path):
 
 def test_a_record_of_a_newer_version_is_refused_with_advice(filed):
     Home(filed.place, None, "sqlite").change(
-        "UPDATE sfumato_record SET text = replace(text, '\"version\":3', '\"version\":4')"
+        "UPDATE sfumato_record SET text = replace(text, '\"version\":3', '\"version\":9')"
     )
     with pytest.raises(LedgerError, match="newer sfumato"):
         Ledger.open(filed.place)

@@ -1,0 +1,564 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private discovery: what a table holds, where nobody has declared it, for a price.
+
+    plan = sf.plan_discovery(sf.Category.discover("city"), sf.Budget(epsilon=1, delta=1e-6))
+    print(plan)                                  # how many people a value needs to be found
+    found = plan.release("people.parquet", ledger="people.ledger")
+    found.counts                                 # the values that many people share
+    found.domain                                 # a closed domain: plan on it
+
+An `OpenDomain` says what is to be discovered. Each kind of open attribute is searched by the finder
+of its name (`FINDERS`), which returns a `Search`: what it costs, what it counts in the vault, what
+it draws after the debit, and how that reads. The plan is run by the spine as all others: the same
+discovery on the same table returns the stored one. Mathematics: docs/mechanisms/keys.md. Proof:
+docs/proofs/keys.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sfumato.digest import canonical_json, json_digest
+from sfumato.domain.attributes import Attribute
+from sfumato.domain.discovery import Findings, OpenAttribute, OpenCategory, OpenDomain
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, unit_of
+from sfumato.errors import PlanError
+from sfumato.planning.discovery_plans import key_law
+from sfumato.privacy.budget import Budget, check_neighbours
+from sfumato.privacy.cost import Cost
+from sfumato.privacy.key_laws import KeyLaw, count_interval, people_for
+from sfumato.random import WordSource, system_words
+from sfumato.release.provenance import cost_in_words
+from sfumato.run.runnable import Guarantee, Runnable
+from sfumato.run.spine import Access, run, stored_answer
+from sfumato.text import STORED, listing, shown
+from sfumato.types import Neighbours, Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sfumato.domain.domain import Domain
+    from sfumato.ledger.entries import Entry
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.vault.keys import ExactKeys
+    from sfumato.vault.tables import Table
+
+__all__ = [
+    "FINDERS",
+    "Discovery",
+    "DiscoveryPlan",
+    "DiscoveryRun",
+    "Finder",
+    "KeySearch",
+    "Search",
+    "plan_discovery",
+]
+
+
+class Search(Protocol):
+    """How one open attribute is discovered: public, of known cost."""
+
+    @property
+    def attribute(self) -> OpenAttribute:
+        """What is discovered."""
+        ...
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs."""
+        ...
+
+    def request(self) -> dict[str, object]:
+        """What is paid for, as JSON: equal meaning, equal JSON."""
+        ...
+
+    def forecast(self) -> dict[str, object]:
+        """What can be expected of it, as JSON, from public numbers."""
+        ...
+
+    def in_words(self) -> str:
+        """The forecast in one sentence."""
+        ...
+
+    def count(self, table: Table) -> object:
+        """Exact numbers, in the vault, before the debit."""
+        ...
+
+    def draw(self, exact: object, random: WordSource) -> Findings:
+        """What is published, as JSON; in the vault, once, after the debit."""
+        ...
+
+    def rows(self, findings: Findings, level: float) -> list[dict[str, object]]:
+        """What was published, one row for each key or bound, with intervals at this level."""
+        ...
+
+
+@dataclass(frozen=True)
+class KeySearch:
+    """The keys that many people share, with their noisy numbers of people."""
+
+    attribute: OpenCategory
+    law: KeyLaw
+    unit: PrivacyUnit | None
+
+    @property
+    def cost(self) -> Cost:
+        """That of the law."""
+        return self.law.cost
+
+    def request(self) -> dict[str, object]:
+        """The attribute and the law."""
+        return {**self.attribute.request(), "noise": self.law.request()}
+
+    def forecast(self) -> dict[str, object]:
+        """How many people a key needs, and how well they are counted."""
+        return {
+            "columns": list(self.attribute.columns),
+            "law": self.law.name,
+            "threshold": self.law.threshold,
+            "people_for_half": people_for(self.law, 0.5),
+            "people_for_95": people_for(self.law, 0.95),
+            "standard_error": self.law.standard_error,
+        }
+
+    def in_words(self) -> str:
+        """How many people a key needs to be published."""
+        half, sure = people_for(self.law, 0.5), people_for(self.law, 0.95)
+        return (
+            f"{self.attribute.name}: a value that {half:,} people share is published every other "
+            f"time, one of {sure:,} in 95% of runs; counts have a standard error of "
+            f"{self.law.standard_error:,.3g}"
+        )
+
+    def count(self, table: Table) -> ExactKeys:
+        """The keys of the table, exact, in the vault."""
+        from sfumato.vault.keys import read_keys
+
+        return read_keys(table, self.attribute.columns, self.unit)
+
+    def draw(self, exact: object, random: WordSource) -> Findings:
+        """The published keys and their noisy numbers of people."""
+        from sfumato.vault.keys import ExactKeys
+
+        assert isinstance(exact, ExactKeys)  # noqa: S101  of count
+        keys, numbers = exact.published(self.law, self.attribute.most, random)
+        return {"keys": [list(key) for key in keys], "numbers": numbers}
+
+    def rows(self, findings: Findings, level: float) -> list[dict[str, object]]:
+        """Every published key with its count, standard error and interval."""
+        keys, numbers = findings["keys"], findings["numbers"]
+        assert isinstance(keys, Sequence)  # noqa: S101  JSON of draw
+        assert isinstance(numbers, Sequence)  # noqa: S101
+        ends = {number: count_interval(self.law, number, level) for number in set(numbers)}
+        return [
+            {
+                "column": self.attribute.name,
+                "key": key[0] if len(key) == 1 else tuple(key),
+                "count": number - self.law.mean,
+                "standard_error": self.law.standard_error,
+                "low": ends[number][0],
+                "high": ends[number][1],
+            }
+            for key, number in zip(keys, numbers, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """How the open attributes of one kind are searched.
+
+    ``searches`` returns one search for each attribute, all of them together within (epsilon,
+    delta); ``needs_delta`` says whether it has any use for a delta of its own.
+    """
+
+    searches: Callable[
+        [Sequence[OpenAttribute], Fraction, Fraction, Neighbours, PrivacyUnit | None],
+        Sequence[Search],
+    ]
+    needs_delta: bool
+
+
+def _key_searches(
+    attributes: Sequence[OpenAttribute],
+    epsilon: Fraction,
+    delta: Fraction,
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None,
+) -> list[Search]:
+    law = key_law(len(attributes), epsilon, delta, neighbours, unit)
+    return [KeySearch(a, law, unit) for a in attributes if isinstance(a, OpenCategory)]
+
+
+FINDERS: Final[dict[str, Finder]] = {
+    OpenCategory.mechanism: Finder(_key_searches, needs_delta=True),
+}
+"""By `OpenAttribute.mechanism`: who searches what."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DiscoveryPlan:
+    """What is discovered, how, for how much and how well: public, known before it is spent.
+
+    Args:
+        domain: What is to be discovered, and what is declared already.
+        budget: What the discovery may spend.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+        searches: How each open attribute is discovered, in a public order.
+        confidence: The probability with which an interval of a published count holds.
+    """
+
+    domain: OpenDomain
+    budget: Budget
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    searches: tuple[Search, ...]
+    confidence: float
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What is debited, before any noise is drawn."""
+        cost = Cost(())
+        for search in self.searches:
+            cost = cost + search.cost
+        return cost
+
+    @property
+    def guarantee(self) -> str:
+        """What can be expected, in words."""
+        return "; ".join(search.in_words() for search in self.searches)
+
+    def __repr__(self) -> str:
+        names = ", ".join(each.name for each in self.domain.open)
+        return f"DiscoveryPlan of {names} at {self.budget.describe()}: {self.guarantee}"
+
+    def request(self) -> dict[str, object]:
+        """The public description of what is discovered, as the ledger keeps it.
+
+        Returns:
+            What the ledger keeps of the request, as JSON.
+        """
+        unit = self.unit
+        return {
+            "mechanism": "discovery",
+            "searches": [search.request() for search in self.searches],
+            "neighbours": self.neighbours,
+            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "budget": self.budget.as_json(),
+        }
+
+    def digest(self) -> str:
+        """SHA-256 of the request: equal requests, equal digest.
+
+        Returns:
+            64 hexadecimal digits.
+        """
+        return json_digest(self.request())
+
+    def stored_key(self, ledger: Ledger, *, key: str | None = None) -> str | None:
+        """The key under which a ledger has the answer of this request, if it has; spends nothing.
+
+        Args:
+            ledger: The ledger of the table.
+            key: The one key to look for, as given to `release`.
+
+        Returns:
+            The key, or None.
+
+        Raises:
+            LedgerError: The key is that of another request.
+        """
+        reading = stored_answer(DiscoveryRun(self), ledger, key)
+        return None if reading is None else reading[0].key
+
+    def release(
+        self,
+        table: object,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        analyst: str | None = None,
+        progress: Progress | None = None,
+    ) -> Discovery:
+        """Discover on a table: count, debit, draw.
+
+        As `Plan.release`: the debit comes before any noise, what is published is stored before it
+        is used, and the same discovery on the same table returns the stored one at no further cost.
+
+        Args:
+            table: As in `Plan.release`.
+            ledger: The ledger of the table, opened or its path. Without one nothing remembers
+                what was spent: that is the caller's promise.
+            name: The table's in the ledger; needed for a table in memory.
+            key: The request's in the ledger; the digest of the request if None.
+            analyst: Whose allowance is debited as well.
+            progress: Called with what is done and how much of it.
+
+        Returns:
+            What was published, and the closed domain that follows from it.
+
+        Raises:
+            TableError: The table cannot be opened, lacks a column, or cannot hold what is wanted.
+            BudgetExhausted: The cost does not fit what is left.
+            LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
+        """
+        return run(DiscoveryRun(self), Access(table, ledger, name, key, analyst, progress))
+
+    def as_json(self) -> dict[str, object]:
+        """The plan for programs: what `sfumato discover --json` says of it.
+
+        Returns:
+            JSON.
+        """
+        return {
+            "searches": [search.forecast() for search in self.searches],
+            "confidence": self.confidence,
+            "budget": {n: float(Fraction(v)) for n, v in self.budget.as_json().items()},
+            "cost": self.cost.as_json(),
+            "neighbours": self.neighbours,
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Discovery:
+    """What was discovered; all of it is public.
+
+    Args:
+        plan: What was discovered, and how.
+        findings: What each search of the plan published.
+        entry: The debit that paid for it; None without a ledger.
+        is_stored: Whether the ledger had it already: then nothing was spent now.
+    """
+
+    plan: DiscoveryPlan
+    findings: tuple[Findings, ...]
+    entry: Entry | None
+    is_stored: bool = False
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs, when it is paid for."""
+        return self.plan.cost
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The closed domain: plan on it. A column of which nothing was published is left out."""
+        pairs = zip(self.plan.searches, self.findings, strict=True)
+        published = {search.attribute.columns: findings for search, findings in pairs}
+        return self.plan.domain.closed([published[a.columns] for a in self.plan.domain.open])
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """The attributes that were discovered."""
+        pairs = zip(self.plan.searches, self.findings, strict=True)
+        return tuple(a for search, findings in pairs for a in search.attribute.closed(findings))
+
+    @cached_property
+    def counts(self) -> pd.DataFrame:
+        """Every published key with its count: the largest first, column by column.
+
+        ``count`` is the noisy number of people (rows, or privacy units), and ``low`` to ``high``
+        an interval of the true one. The intervals are about keys that were published: of the runs
+        that publish a key, they hold its true count in at least ``plan.confidence``.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self._rows(), columns=list(_COLUMNS))
+
+    def top(self, k: int) -> pd.DataFrame:
+        """The k keys of every column with the largest noisy counts; costs nothing more.
+
+        Args:
+            k: How many.
+
+        Returns:
+            The first rows of ``counts`` of every column.
+        """
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise PlanError(f"k must be a whole number of at least 1, got {shown(k)}")
+        return self.counts.groupby("column", sort=False).head(k).reset_index(drop=True)
+
+    def to_toml(self) -> str:
+        """The closed domain as the tables of a schema file.
+
+        Returns:
+            A text that `sf.Domain.from_toml` reads.
+        """
+        return self.domain.to_toml()
+
+    def as_json(self) -> dict[str, object]:
+        """What was published, for programs.
+
+        Returns:
+            JSON.
+        """
+        rows = [{**row, "key": _key_json(row["key"])} for row in self._rows()]
+        return {**self.plan.as_json(), "keys": rows}
+
+    def _rows(self) -> list[dict[str, object]]:
+        pairs = zip(self.plan.searches, self.findings, strict=True)
+        level = self.plan.confidence
+        return [row for search, findings in pairs for row in search.rows(findings, level)]
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{a.value_count:,} of {a.name}" for a in self.attributes)
+        spent = STORED if self.is_stored else cost_in_words(self.cost, self.plan.budget)
+        return f"Discovery of {sizes or 'no values'} ({spent})"
+
+
+_COLUMNS: Final = ("column", "key", "count", "standard_error", "low", "high")
+
+
+def _key_json(key: object) -> object:
+    return list(key) if isinstance(key, tuple) else key
+
+
+@dataclass(frozen=True, eq=False)
+class DiscoveryRun(Runnable["list[object]", Discovery]):
+    """A discovery as the spine runs it."""
+
+    plan: DiscoveryPlan
+
+    @property
+    def domain(self) -> OpenDomain:
+        """The columns that are read."""
+        return OpenDomain(self.plan.domain.open)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the plan."""
+        return Guarantee(self.plan.budget, self.plan.neighbours, unit_of(self.plan.unit))
+
+    @property
+    def cost(self) -> Cost:
+        """That of the plan."""
+        return self.plan.cost
+
+    def request(self) -> Mapping[str, object]:
+        """That of the plan."""
+        return self.plan.request()
+
+    def count(self, table: Table | None, progress: Progress | None) -> list[object]:
+        """The exact keys of every search, in the vault."""
+        assert table is not None  # noqa: S101
+        exact = []
+        for i, search in enumerate(self.plan.searches):
+            if progress is not None:
+                progress(i, len(self.plan.searches), "counting")
+            exact.append(search.count(table))
+        return exact
+
+    def draw(self, exact: list[object], progress: Progress | None) -> bytes:
+        """What is published, as JSON."""
+        del progress
+        return drawn(self.plan, exact)
+
+    def publish(
+        self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
+    ) -> Discovery:
+        """What was published, as people read it."""
+        del progress
+        findings = tuple(json.loads(answer)["findings"])
+        return Discovery(self.plan, findings, entry, is_stored)
+
+
+def drawn(plan: DiscoveryPlan, exact: Sequence[object], random: WordSource | None = None) -> bytes:
+    """What every search publishes, as JSON.
+
+    Privacy: costs ``plan.cost``, which is debited before: docs/proofs/keys.md, Theorem 5.
+    Neighbours: those of ``plan_discovery``.
+    """
+    random = system_words() if random is None else random
+    pairs = zip(plan.searches, exact, strict=True)
+    return canonical_json({"findings": [s.draw(e, random) for s, e in pairs]}).encode()
+
+
+def plan_discovery(
+    domain: OpenDomain | OpenAttribute | Sequence[Attribute | OpenAttribute],
+    budget: Budget,
+    neighbours: Neighbours = "add-remove",
+    *,
+    unit: PrivacyUnit | None = None,
+    confidence: float = 0.95,
+) -> DiscoveryPlan:
+    """Plan to discover what columns hold; touches no data, costs nothing.
+
+    Privacy: none is spent here; a release is within ``budget``: docs/proofs/keys.md, Theorem 5.
+    Error: `DiscoveryPlan.guarantee`: how many people a key needs to be published.
+
+    Args:
+        domain: What is to be discovered: `sf.OpenDomain`, or ``sf.Category.discover("city")``.
+        budget: What the discovery may spend: epsilon and delta. Columns share it alike.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None. With a unit, counts are of units, of
+            which each counts for at most ``rows`` different keys of a column.
+        confidence: The probability with which the interval of a published count holds.
+
+    Returns:
+        The plan; ``release`` runs it on a table.
+
+    Raises:
+        PlanError: An argument is wrong, or the budget does not fit.
+        SchemaError: Nothing is to be discovered.
+
+    >>> import sfumato as sf
+    >>> plan = sf.plan_discovery(sf.Category.discover("city"), sf.Budget(epsilon=1, delta=1e-6))
+    >>> plan.as_json()["searches"][0]["people_for_half"]
+    14
+    """
+    if isinstance(domain, OpenAttribute):
+        domain = OpenDomain([domain])
+    elif not isinstance(domain, OpenDomain):
+        domain = OpenDomain(domain)
+    unit, neighbours = check_privacy_unit(unit), check_neighbours(neighbours)
+    if not isinstance(budget, Budget):
+        raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {shown(budget)}")
+    is_number = isinstance(confidence, int | float) and not isinstance(confidence, bool)
+    if not is_number or not 0 < confidence < 1:
+        raise PlanError(f"confidence must lie between 0 and 1, got {shown(confidence)}")
+    if unit is not None:
+        same = [a.name for a in domain.open if unit.column in a.columns]
+        if same:
+            raise PlanError(
+                f"{listing(same)} holds the privacy unit {unit.column!r}: each of its values "
+                "belongs to one person, so that none can be published; leave it out"
+            )
+    searches = _searches(domain.open, budget, neighbours, unit)
+    return DiscoveryPlan(domain, budget, neighbours, unit, searches, float(confidence))
+
+
+def _searches(
+    attributes: Sequence[OpenAttribute],
+    budget: Budget,
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None,
+) -> tuple[Search, ...]:
+    """A search for every attribute: each gets as much epsilon, and those that need it the delta."""
+    ordered = sorted(attributes, key=lambda a: canonical_json(a.request()))
+    by_finder: dict[str, list[OpenAttribute]] = {}
+    for attribute in ordered:
+        by_finder.setdefault(attribute.mechanism, []).append(attribute)
+    needs = sum(len(v) for k, v in by_finder.items() if FINDERS[k].needs_delta)
+    if budget.epsilon is None or (needs and not budget.delta):
+        names = ", ".join(a.name for a in ordered)
+        raise PlanError(
+            f"to discover {names} takes epsilon and delta: a value of one person may come out with "
+            f"probability delta; got {budget.describe()}; give "
+            "sf.Budget(epsilon=..., delta=...)"
+        )
+    delta = budget.delta or Fraction(0)
+    made: dict[tuple[str, ...], Search] = {}
+    for name, members in by_finder.items():
+        finder = FINDERS[name]
+        share = budget.epsilon * len(members) / len(ordered)
+        events = delta * len(members) / needs if finder.needs_delta else Fraction(0)
+        for search in finder.searches(members, share, events, neighbours, unit):
+            made[search.attribute.columns] = search
+    return tuple(made[a.columns] for a in ordered)

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of a table: the values of its columns, with how many people have each.
+
+`read_keys` returns all of them, exact and unseen: they stay in a temporary table of the engine, and
+only the numbers of people come into memory, so that ten million different values fit. After the
+debit `ExactKeys.published` adds noise to every number and fetches the few keys that pass the
+threshold. A person is a row, or a privacy unit, of which at most ``rows`` different keys count.
+
+Null, a text of more than `key_characters`, and a number that is not whole or too large is no key:
+such records are counted by later releases as the rules of the attribute say.
+
+Papers: Korolova, Kenthapadi, Mishra, Ntoulas 2009, "Releasing search queries and clicks privately";
+Desfontaines, Voss, Gipson, Mandayam 2020, "Differentially private partition selection". Proof:
+``docs/proofs/keys.md``.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from sfumato.domain.attributes import MISSING, OTHER, is_text
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.errors import TableError
+from sfumato.privacy.key_laws import BITS, GaussianKeys, KeyLaw, OptimalKeys
+from sfumato.random import WordSource
+from sfumato.text import listing
+from sfumato.types import Integers
+from sfumato.vault.duckdb import DuckDB
+from sfumato.vault.encode import draw_secret, family, filled, secret_table, unit_text
+from sfumato.vault.engine import Engine
+from sfumato.vault.noise import rounded_gaussian
+from sfumato.vault.sensitive import Redacted, sealed
+from sfumato.vault.vault_limits import LIMITS
+
+if TYPE_CHECKING:
+    from sfumato.vault.tables import ColumnReading, Table
+
+__all__ = [
+    "ExactKeys",
+    "Inversion",
+    "key_noise",
+    "read_keys",
+]
+
+_EXACT_IN_FLOATS: Final = 2**53
+_EXACT_IN_WORDS: Final = 2**62
+_WORDS: Final = BITS // 64
+
+
+class ExactKeys(Redacted):
+    """All keys of a table, in a temporary table of its engine, and their numbers of people."""
+
+    __slots__ = ("__weakref__", "_columns", "_engine", "_failed", "_name", "_people")
+
+    def __init__(
+        self, engine: Engine, name: str, columns: int, people: Integers, failed: str
+    ) -> None:
+        self._engine, self._name, self._columns = engine, name, columns
+        self._people, self._failed = people, failed
+        weakref.finalize(self, _dropped, engine, name)
+
+    def published(
+        self, law: KeyLaw, most: int, random: WordSource
+    ) -> tuple[list[tuple[str | int, ...]], list[int]]:
+        """The keys whose noisy number of people passes the threshold, the largest first.
+
+        Equal numbers stand in the order of the keys, so that nothing of the order of the rows is
+        shown. What no schema can hold is left out: texts with a zero character, and the labels of
+        the cells for other and missing values.
+
+        Privacy: costs ``law.cost``, which is debited before: docs/proofs/keys.md, Theorems 2 and 3.
+        Neighbours: at most ``law.moved`` keys have one person more or less.
+        """
+        places, numbers = published_numbers(self._people, law, random)
+        order = np.lexsort([places, -numbers])[:most]
+        places, numbers = places[order], numbers[order]
+        keys = sealed(partial(self._fetched, places), self._failed) if places.size else {}
+        pairs = [
+            (keys[place], number)
+            for place, number in zip(places.tolist(), numbers.tolist(), strict=True)
+            if all(map(_is_listable, keys[place]))
+        ]
+        return [key for key, _ in pairs], [number for _, number in pairs]
+
+    def _fetched(self, places: Integers) -> dict[int, tuple[str | int, ...]]:
+        import pyarrow as pa
+
+        wanted = self._engine.upload(pa.table({"place": pa.array(places + 1, pa.int64())}))
+        columns = ", ".join(f"k{i}" for i in range(self._columns))
+        query = (
+            f"SELECT keys.place, {columns} FROM {self._name} AS keys "  # noqa: S608
+            f"JOIN {wanted} AS wanted ON keys.place = wanted.place"
+        )
+        rows = self._engine.listed(query)
+        self._engine.forget(wanted)
+        return {int(place) - 1: tuple(key) for place, *key in rows}
+
+
+def published_numbers(
+    people: Integers, law: KeyLaw, random: WordSource
+) -> tuple[Integers, Integers]:
+    """The places of the keys that are published, and their noisy numbers of people.
+
+    Privacy: costs ``law.cost``: docs/proofs/keys.md, Theorems 2 and 3.
+    Neighbours: ``people`` changes by one at ``law.moved`` keys at most, and keys of nobody are
+    not in it.
+    """
+    places: list[Integers] = []
+    numbers: list[Integers] = []
+    for start in range(0, people.size, LIMITS.values_at_once):
+        part = people[start : start + LIMITS.values_at_once]
+        noisy = part + key_noise(law, part.size, random)
+        (passed,) = np.nonzero((noisy >= law.threshold) & (part > 0))
+        places.append(passed + start)
+        numbers.append(noisy[passed])
+    nothing = np.zeros(0, dtype=np.int64)
+    return np.concatenate([nothing, *places]), np.concatenate([nothing, *numbers])
+
+
+# Noise
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """Draws of a law that is given by exact probabilities, by inversion of a uniform number."""
+
+    law: OptimalKeys
+
+    @cached_property
+    def _leading(self) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+        """The first words of the probabilities below 1."""
+        first = [p >> (BITS - 64) for p in self.law.published[:-1]]
+        return np.array(first, dtype=np.uint64)
+
+    def draw(self, size: int, random: WordSource) -> Integers:
+        """`size` draws: threshold - n for the first n with u < pi(n), u uniform on [0, 1).
+
+        The first word of u decides, unless it is that of a probability; then the others do.
+        """
+        words = random.words(size)
+        below = np.searchsorted(self._leading, words, side="left")
+        through = np.searchsorted(self._leading, words, side="right")
+        places = through.astype(np.int64)
+        for place in np.flatnonzero(below != through):
+            rest = random.words(_WORDS - 1)
+            uniform = int(words[place])
+            for word in rest:
+                uniform = (uniform << 64) | int(word)
+            places[place] = bisect_right(self.law.published, uniform)
+        return np.asarray(self.law.threshold - 1 - places, dtype=np.int64)
+
+
+def key_noise(law: KeyLaw, size: int, random: WordSource) -> Integers:
+    """`size` draws of the noise of a law, exactly.
+
+    Privacy: noise only; what it costs is ``law.cost``.
+    Neighbours: none are involved; no data comes here.
+    """
+    return _DRAWN[law.name](law, size, random)
+
+
+def _optimal(law: KeyLaw, size: int, random: WordSource) -> Integers:
+    assert isinstance(law, OptimalKeys)  # noqa: S101  by its name
+    return Inversion(law).draw(size, random)
+
+
+def _gaussian(law: KeyLaw, size: int, random: WordSource) -> Integers:
+    assert isinstance(law, GaussianKeys)  # noqa: S101  by its name
+    return rounded_gaussian(law.sigma, size, random)
+
+
+_DRAWN: Final[dict[str, Callable[[KeyLaw, int, WordSource], Integers]]] = {
+    OptimalKeys.name: _optimal,
+    GaussianKeys.name: _gaussian,
+}
+
+
+# Counting
+
+
+def read_keys(table: Table, columns: Sequence[str], unit: PrivacyUnit | None = None) -> ExactKeys:
+    """All keys over these columns, with their numbers of people: rows, or privacy units.
+
+    Privacy: none; the result is exact and stays in the vault. With a unit, the keys that count of
+    one are a function of that unit's records and of a random key: those with the smallest keyed
+    hashes among its different ones.
+    Neighbours: one row more or less changes the number of one key by 1; one unit that of at most
+    ``unit.rows`` keys by 1 each.
+    """
+    failed = (
+        f"the values of {listing(tuple(columns))} in the table {table.name} could not be counted; "
+        "check that it is complete and readable, and that its different values fit in memory"
+    )
+    if unit is not None:
+        draw_secret(table)
+
+    def counted(is_careful: bool) -> ExactKeys:
+        name = _kept(table, columns, unit, is_careful)
+        parts = list(table.engine.batches(f"SELECT place, people FROM {name}", _NAMES))  # noqa: S608
+        places = np.concatenate([np.zeros(0, np.int64), *(part["place"] for part in parts)])
+        people = np.zeros(places.size, dtype=np.int64)
+        people[places - 1] = np.concatenate([people[:0], *(part["people"] for part in parts)])
+        return ExactKeys(table.engine, name, len(columns), people, failed)
+
+    def of_any() -> ExactKeys:
+        try:
+            return counted(False)
+        except Exception:
+            if not table.has_careful_reader:
+                raise
+        return counted(True)
+
+    return sealed(of_any, failed)
+
+
+_NAMES: Final = ("place", "people")
+
+
+def _kept(table: Table, columns: Sequence[str], unit: PrivacyUnit | None, is_careful: bool) -> str:
+    """The name of a temporary table of keys, their numbers of people, and their places."""
+    engine = table.engine
+    read = [*columns, *([unit.column] if unit else [])]
+    reading = table.read(read, is_careful=is_careful)
+    keys = [f"k{i}" for i in range(len(columns))]
+    listed = ", ".join(keys)
+    rows = filled(engine, reading, _rows(table, reading, columns, unit))
+    uploads: list[str] = []
+    try:
+        people = rows
+        if unit is not None:
+            uploads.append(engine.upload(secret_table(table)))
+            people = f"({_bounded(engine, rows, keys, unit.rows, uploads[-1])}) AS bounded"
+        query = f"SELECT {listed}, COUNT(*) AS people FROM {people} GROUP BY {listed}"  # noqa: S608
+        return engine.keep(
+            f"SELECT *, ROW_NUMBER() OVER (ORDER BY {listed}) AS place FROM ({query}) AS counted"  # noqa: S608
+        )
+    finally:
+        for upload in uploads:
+            engine.forget(upload)
+        engine.drop(rows)
+
+
+def _rows(
+    table: Table, reading: ColumnReading, columns: Sequence[str], unit: PrivacyUnit | None
+) -> str:
+    """SQL for the key of every row that has one, and its owner if there are units."""
+    engine = table.engine
+    made = {f"k{i}": _key(table, reading.places[i], column) for i, column in enumerate(columns)}
+    if unit is not None:
+        place = engine.column(reading.places[-1])
+        is_untyped = unit.column in table.untyped
+        made["owner"] = unit_text(place, table.types[unit.column], is_untyped, engine)
+    values = ", ".join(f"{value} AS {name}" for name, value in made.items())
+    return engine.complete(f"SELECT {values} FROM {reading.rows} AS source", list(made))  # noqa: S608
+
+
+def _key(table: Table, place: str, name: str) -> str:
+    """A value in the form of a key: a text or a whole number; null where it is none."""
+    engine, kind, column = table.engine, table.types[name], table.engine.column(place)
+    if name in table.untyped:
+        assert isinstance(engine, DuckDB)  # noqa: S101  all else has types
+        return _short(f"NULLIF({engine.bare(column)}, '')")
+    sort = family(kind)
+    if sort == "text":
+        return _short(engine.text(column, kind))
+    if sort == "integer":
+        whole = engine.whole(column, kind)
+        return f"CASE WHEN abs({whole}) < {_EXACT_IN_WORDS} THEN {whole} END"
+    if sort not in ("float", "decimal"):  # refused before, by check_columns
+        raise TableError(f"the column {name!r} holds neither texts nor numbers")
+    number = engine.number(column, kind)
+    bound = engine.float_literal(_EXACT_IN_FLOATS)
+    inside = f"(CASE WHEN abs({number}) < {bound} THEN {number} END)"
+    return f"CAST(CASE WHEN {inside} = FLOOR({inside}) THEN {inside} END AS BIGINT)"
+
+
+def _short(text: str) -> str:
+    return f"CASE WHEN length({text}) <= {LIMITS.key_characters} THEN {text} END"
+
+
+def _bounded(engine: Engine, rows: str, keys: Sequence[str], most: int, secret: str) -> str:
+    """SQL for at most ``most`` different keys of each owner, those with the smallest keyed hashes.
+
+    The length of every text stands before it, so that two tuples never make the same text.
+    """
+    texts = [f"CAST({key} AS {engine.string})" for key in keys]
+    parts = [part for text in texts for part in (f"CAST(length({text}) AS {engine.string})", text)]
+    turn = engine.hashed(f"concat_ws(',', secret, {', '.join(parts)}, owner)")
+    listed = ", ".join(["owner", *keys])
+    return (
+        f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY owner ORDER BY {turn}) AS turn "  # noqa: S608
+        f"FROM (SELECT DISTINCT {listed} FROM {rows}) AS pairs CROSS JOIN {secret} AS held) "
+        f"AS drawn WHERE turn <= {most}"
+    )
+
+
+def _is_listable(value: str | int) -> bool:
+    """Whether a schema can list a value."""
+    if isinstance(value, str):
+        return value not in (OTHER, MISSING) and (not value or is_text(value))
+    return True
+
+
+def _dropped(engine: Engine, name: str) -> None:
+    # At the end of the process the connection may be gone before the table is.
+    with suppress(Exception):
+        engine.drop(name)

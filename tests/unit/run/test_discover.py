@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Discovery from end to end: what is published, what it costs, and what it is refused for."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sfumato as sf
+from sfumato.errors import BudgetError, BudgetExhausted, PlanError, SchemaError, TableError
+from sfumato.privacy.cost import Cost
+
+BUDGET = sf.Budget(epsilon=1, delta="1e-6")
+CITIES = ["Rome"] * 300 + ["Bari"] * 200 + ["Pisa"] * 3 + [None] * 50
+
+
+def table(**columns: list[object]) -> pa.Table:
+    return pa.table(columns)
+
+
+def discovered(source: object, *columns: object, budget: sf.Budget = BUDGET, **options: object):
+    wanted = [sf.Category.discover(column) for column in columns]
+    return sf.plan_discovery(wanted, budget, **options).release(source)
+
+
+def test_values_that_many_people_share_are_published_with_their_counts() -> None:
+    found = discovered(table(city=CITIES), "city")
+    counts = found.counts
+    assert list(counts.columns) == ["column", "key", "count", "standard_error", "low", "high"]
+    assert counts["key"].tolist() == ["Rome", "Bari"]
+    # The noise has a bounded range: 14 people below and 13 above, at (1, 1e-6).
+    assert abs(counts["count"] - [300, 200]).max() < 15
+    assert found.domain == sf.Domain(
+        [sf.Category("city", ("Rome", "Bari"), outside="other", nulls="missing")]
+    )
+    assert sf.Category("city", ("Rome", "Bari")).values == found.attributes[0].values
+    assert found.top(1)["key"].tolist() == ["Rome"]
+    assert "2 of city" in repr(found)
+
+
+def test_the_domain_can_be_planned_on_and_holds_all_records() -> None:
+    source = table(city=CITIES)
+    domain = discovered(source, "city").domain
+    release = sf.plan(sf.marginals(domain, 1), sf.Budget(epsilon=50)).release(source)
+    answers = release.answers("city")
+    assert answers["city"].tolist() == ["Rome", "Bari", "(other)", "(missing)"]
+    assert answers["value"].round().tolist() == [300, 200, 3, 50]
+
+
+def test_the_schema_that_is_written_reads_back(tmp_path) -> None:
+    found = discovered(table(city=CITIES), "city")
+    path = tmp_path / "schema.toml"
+    path.write_text(found.to_toml())
+    assert sf.Domain.from_toml(path) == found.domain
+
+
+def test_the_same_discovery_is_paid_for_once_however_it_is_written(tmp_path) -> None:
+    source = table(city=CITIES, n=[7] * len(CITIES))
+    ledger = sf.Ledger.create(tmp_path / "l.ledger", sf.Budget(epsilon=2, delta="1e-5"), "t")
+    one = sf.plan_discovery([sf.Category.discover("city"), sf.Category.discover("n")], BUDGET)
+    other = sf.plan_discovery(
+        [sf.Category.discover(("n",), nulls="drop"), sf.Integer("x", 0, 3),
+         sf.Category.discover("city", outside="drop")],
+        BUDGET,
+    )  # fmt: skip
+    first, second = one.release(source, ledger, name="t"), other.release(source, ledger, name="t")
+    assert (first.is_stored, second.is_stored) == (False, True)
+    assert one.digest() == other.digest()
+    assert one.stored_key(ledger) == one.digest()
+    assert first.counts.equals(second.counts)
+    assert second.domain.names == ("n", "x", "city")
+    assert len(ledger.entries()) == 1
+    assert ledger.verify().is_whole
+    assert ledger.remaining().share == Fraction(1, 2)
+    assert ledger.remaining().event_delta == Fraction(9, 10**6)
+    assert ledger.entries()[0].cost == one.cost
+    assert "delta = 0.000001" in repr(first)
+    assert "nothing spent" in repr(second)
+
+
+def test_the_cost_is_the_whole_budget_and_columns_share_it() -> None:
+    one = sf.plan_discovery(sf.Category.discover("a"), BUDGET)
+    assert one.cost == Cost.pure(1) + Cost.approximate(Fraction(1, 10**6))
+    two = sf.plan_discovery([sf.Category.discover("a"), sf.Category.discover("b")], BUDGET)
+    assert (two.cost.pure_epsilon, two.cost.delta) == (1, Fraction(1, 10**6))
+    replaced = sf.plan_discovery(sf.Category.discover("a"), BUDGET, "replace-one")
+    assert (replaced.cost.pure_epsilon, replaced.cost.delta) == (1, Fraction(1, 10**6))
+    half = [plan.as_json()["searches"][0]["people_for_half"] for plan in (one, two, replaced)]
+    assert half[0] < half[1] == half[2]
+
+
+def test_one_person_with_many_keys_gets_gaussian_noise() -> None:
+    unit = sf.PrivacyUnit("who", 40)
+    plan = sf.plan_discovery(sf.Category.discover("a"), BUDGET, unit=unit)
+    assert plan.as_json()["searches"][0]["law"] == "gaussian"
+    from sfumato.ledger.account import fits
+
+    assert fits([plan.cost], BUDGET)
+    few = sf.plan_discovery(sf.Category.discover("a"), BUDGET, unit=sf.PrivacyUnit("who", 1))
+    assert few.as_json()["searches"][0]["law"] == "optimal"
+
+
+def test_people_are_counted_and_not_their_rows() -> None:
+    who = [i // 5 for i in range(1000)]
+    found = discovered(table(city=["Rome"] * 1000, who=who), "city", unit=sf.PrivacyUnit("who", 1))
+    assert abs(found.counts["count"][0] - 200) < 15
+
+
+def test_tuples_are_discovered_together() -> None:
+    rows = [("A", 1)] * 100 + [("A", 2)] * 80 + [("B", 1)] * 60 + [("B", None)] * 90
+    source = table(state=[s for s, _ in rows], code=[c for _, c in rows])
+    found = discovered(source, ("state", "code"))
+    assert found.counts["key"].tolist() == [("A", 1), ("A", 2), ("B", 1)]
+    assert found.domain.names == ("state", "code")
+    assert found.as_json()["keys"][0]["key"] == ["A", 1]
+
+
+def test_no_more_keys_than_asked_for_are_published() -> None:
+    wanted = sf.Category.discover("city", most=1)
+    found = sf.plan_discovery(wanted, BUDGET).release(table(city=CITIES))
+    assert found.counts["key"].tolist() == ["Rome"]
+
+
+@pytest.mark.parametrize(
+    ("values", "keys"),
+    [
+        (["x" * 10**6] * 100 + ["a"] * 100, ["a"]),  # a megabyte is no key
+        ([float("nan")] * 100 + [2.0] * 100 + [2.5] * 100 + [float("inf")] * 100, [2]),
+        ([None] * 100, []),
+        (["only"] * 100, ["only"]),
+        ([str(i) for i in range(1000)], []),  # unique values
+        (["(other)"] * 100 + ["(missing)"] * 100 + ["a\0b"] * 100 + ["a"] * 100, ["a"]),
+        ([2**62] * 100 + [-(2**61)] * 100, [-(2**61)]),
+        ([""] * 100, [""]),
+    ],
+)
+def test_every_column_has_keys_or_none_and_none_fails(values, keys) -> None:
+    kind = pa.string() if all(v is None for v in values) else None
+    found = discovered(pa.table({"x": pa.array(values, kind)}), "x")
+    assert found.counts["key"].tolist() == keys
+
+
+def test_mixed_objects_of_pandas_are_read_as_texts() -> None:
+    frame = pd.DataFrame({"x": pd.Series([1, "1", 1.0, None] * 100, dtype=object)})
+    found = discovered(frame, "x")
+    assert sorted(found.counts["key"]) == ["1", "1.0"]
+
+
+def test_files_are_read_as_tables_in_memory_are(tmp_path) -> None:
+    (tmp_path / "t.csv").write_text("city\n" + " Rome \n" * 100 + "\n" * 30 + "Bari\n" * 80)
+    found = discovered(tmp_path / "t.csv", "city")
+    assert found.counts["key"].tolist() == ["Rome", "Bari"]
+    pq.write_table(table(city=CITIES), tmp_path / "t.parquet")
+    found = discovered(tmp_path / "t.parquet", "city")
+    assert found.counts["key"].tolist() == ["Rome", "Bari"]
+
+
+def test_nothing_published_says_so() -> None:
+    found = discovered(table(x=[str(i) for i in range(50)]), "x")
+    assert found.counts.empty
+    assert "no values" in repr(found)
+    with pytest.raises(SchemaError, match="larger budget"):
+        _ = found.domain
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (pa.array([True, False]), "sf.Boolean"),
+        (pa.array([1, 2], pa.timestamp("us")), "sf.DateTime"),
+        (pa.array([[1], [2]]), "convert the column"),
+    ],
+)
+def test_columns_that_hold_no_keys_are_refused_by_their_type(values, words, tmp_path) -> None:
+    ledger = sf.Ledger.create(tmp_path / "l.ledger", BUDGET, "t")
+    plan = sf.plan_discovery(sf.Category.discover("x"), BUDGET)
+    with pytest.raises(TableError, match=words):
+        plan.release(pa.table({"x": values}), ledger, name="t")
+    assert not ledger.entries()
+
+
+def test_what_is_refused_is_refused_before_anything_is_spent(tmp_path) -> None:
+    city = sf.Category.discover("city")
+    with pytest.raises(PlanError, match="epsilon and delta"):
+        sf.plan_discovery(city, sf.Budget(epsilon=1))
+    with pytest.raises(PlanError, match="epsilon and delta"):
+        sf.plan_discovery(city, sf.Budget(rho=1))
+    with pytest.raises(PlanError, match=r"sf\.Budget"):
+        sf.plan_discovery(city, 1)
+    with pytest.raises(PlanError, match="confidence"):
+        sf.plan_discovery(city, BUDGET, confidence=2)
+    with pytest.raises(PlanError, match="belongs to one person"):
+        sf.plan_discovery(sf.Category.discover("who"), BUDGET, unit=sf.PrivacyUnit("who", 2))
+    with pytest.raises(PlanError, match="at least 1"):
+        discovered(table(city=CITIES), "city").top(0)
+    plan = sf.plan_discovery(city, BUDGET)
+    for total in (sf.Budget(rho=1), sf.Budget(epsilon=5)):
+        ledger = sf.Ledger.create(tmp_path / f"{total.currency}.ledger", total, "t")
+        with pytest.raises(BudgetError, match="delta of its own"):
+            plan.release(table(city=CITIES), ledger, name="t")
+        assert not ledger.entries()
+
+
+def test_after_gaussian_noise_nothing_is_discovered_any_more(tmp_path) -> None:
+    total = sf.Budget(epsilon=3, delta="1e-5")
+    ledger = sf.Ledger.create(tmp_path / "l.ledger", total, "t")
+    ledger.debit(Cost.gaussian(Fraction(1, 100)), {}, "first")
+    plan = sf.plan_discovery(sf.Category.discover("city"), BUDGET)
+    assert "before the first Gaussian answer" in ledger.price(plan.cost).describe()
+    with pytest.raises(BudgetExhausted, match="before the first Gaussian answer"):
+        plan.release(table(city=CITIES), ledger, name="t")
+    assert len(ledger.entries()) == 1
