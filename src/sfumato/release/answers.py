@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import Labels, columns_of, texts_of
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array
+from sfumato.workload.build import cell_queries
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Ratio, Workload
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Group",
+    "asked_product",
     "check_rows",
     "find_groups",
     "group_frame",
@@ -87,7 +90,7 @@ def find_groups(
     by: str | Iterable[str] | None,
     group: str | None,
 ) -> list[Group]:
-    """The groups of this name, or those over exactly these attributes.
+    """The groups of this name, or those over exactly these attributes; none where there are none.
 
     The two halves of a mean are found by their names only; the mean itself is found by its
     attributes when nothing else is.
@@ -104,21 +107,45 @@ def find_groups(
                 f"{listing(listed, 100)}"
             )
         return groups
-    attributes = workload.domain.in_order([*_names(attr), *_names(by)])
+    target = asked_product(workload.domain, attr, by)
+    attributes = target.attributes
     halves = {t for r in workload.ratios for t in (r.numerator, r.denominator)}
     terms = [
         t
         for t, term in enumerate(workload.terms)
-        if t not in halves and _columns_of(term) == attributes
+        if t not in halves and _columns_of(term) == attributes and _asks_levels(term, target)
     ]
-    ratios = [r for r in workload.ratios if _columns_of(workload.terms[r.numerator]) == attributes]
-    if not terms and not ratios:
-        all_names = [*named_groups(workload).values()]
-        raise WorkloadError(
-            f"no group is over exactly the attributes {listing(attributes, 30)}; the groups are: "
-            f"{listing(all_names, 100)}; ask with group=NAME, or for all with answers()"
-        )
+    ratios = [
+        r
+        for r in workload.ratios
+        if _columns_of(workload.terms[r.numerator]) == attributes
+        and all(q.is_identity for _, q in target.factors)
+    ]
     return [*terms] or [*ratios]
+
+
+def asked_product(
+    domain: Domain, attr: str | Iterable[str] | None, by: str | Iterable[str] | None
+) -> Product:
+    """The table over these attributes; over the groups of a level for ``attribute.level``.
+
+    Raises:
+        WorkloadError: if one is unknown, or asked for by cells and by groups.
+    """
+    listed = dict.fromkeys([*_names(attr), *_names(by)])
+    queries = dict(cell_queries(domain, name) for name in listed)
+    if len(queries) < len(listed):
+        raise WorkloadError(f"answers over {listing(list(listed))} name an attribute twice")
+    factors = tuple((n, queries[n]) for n in domain.in_order(queries))
+    name = " x ".join(q.titled(n) for n, q in factors) or "total"
+    return Product(domain, name, 1.0, factors)
+
+
+def _asks_levels(term: Term, target: Product) -> bool:
+    """Whether the term has the groups of every level that is asked for; cells fit any queries."""
+    product = term.as_product()
+    queries = {} if product is None else dict(product.factors)
+    return all(q.is_identity or (n in queries and q.is_same(queries[n])) for n, q in target.factors)
 
 
 def _columns_of(term: Term) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ __all__ = [
     "Band",
     "Combination",
     "Estimates",
+    "Further",
     "Means",
     "MeasuredBlock",
     "cell_table",
@@ -49,8 +50,10 @@ MeasuredBlock = tuple[str, int, float]  # its name, the number of its values, th
 def check_level(level: object) -> None:
     """Refuse what is no confidence level."""
     if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        named = '; groups of an attribute are asked as "attribute.level"'
         raise WorkloadError(
             f"a confidence level must lie strictly between 0 and 1, got {level!r}; 0.95 is usual"
+            + (named if isinstance(level, str) else "")
         )
 
 
@@ -78,6 +81,14 @@ class Combination:
             self.high / records,
             self.basis,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Further:
+    """Answers to queries that were not asked: columns ``numbers``, and what they are made of."""
+
+    columns: Mapping[str, Array]
+    basis: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,8 +199,8 @@ class Estimates(Protocol):
         """What the answers of a group can be, whatever the data are."""
         ...
 
-    def further(self, target: Product, level: float) -> Mapping[str, Array] | None:
-        """The columns ``numbers`` of queries with coefficients 0 and 1; None if it cannot tell."""
+    def further(self, target: Product, level: float) -> Further | None:
+        """Answers to queries with coefficients 0 and 1; None if it cannot tell."""
         ...
 
     def band(self, attribute: Attribute, by: Sequence[str], level: float) -> Band | None:
@@ -223,6 +234,8 @@ class Estimates(Protocol):
 
 def cell_table(refined: Refined, domain: Domain, names: Sequence[str]) -> Array:
     """The weighted cells over some attributes; cells that are not told apart share their class."""
+    if not names:
+        return np.asarray(refined.weights.sum(), dtype=np.float64)
     shape = tuple(domain[n].size for n in names)
     at = [refined.codes[:, refined.attributes.index(n)] for n in names]
     alike = refined.alike

@@ -45,7 +45,7 @@ from sfumato.refine.learn import (
     replay_tables,
 )
 from sfumato.refine.synthesize import Synthetic, draw_records
-from sfumato.release.estimates import Band, Combination, Means, MeasuredBlock
+from sfumato.release.estimates import Band, Combination, Further, Means, MeasuredBlock
 from sfumato.release.provenance import Promised, adaptive_provenance, constraints_record
 from sfumato.release.quantiles import rows_along, running_totals
 from sfumato.release.ratios import boxed, published_ends, quotient_range
@@ -164,7 +164,7 @@ class LearnedEstimates:
         total = ratio.scale * over + ratio.offset * under
         return Means(total, under, mean, np.full(mean.shape, np.nan), low, high)
 
-    def further(self, target: Product, level: float) -> dict[str, Array] | None:
+    def further(self, target: Product, level: float) -> Further | None:
         """Any query about the attributes of the estimate; an interval where steps tell it."""
         if not set(target.attributes) <= set(self.estimate.domain.names):
             return None
@@ -175,7 +175,9 @@ class LearnedEstimates:
             interval = replace(self.intervals, workload=work).interval(0, level)
         else:
             interval = self._from_parts(target, level)
-        return dict(zip(self.numbers, (value, *_sure(interval, bounds, value)), strict=True))
+        ends = _sure(interval, bounds, value)
+        columns = dict(zip(self.numbers, (value, *ends), strict=True))
+        return Further(columns, "the estimate; intervals where what was measured tells them")
 
     def _clamped(self, values: Array, bounds: Bounds) -> Array:
         return values if self.constraints is None else bounds.clamp(values)
@@ -220,7 +222,8 @@ class LearnedEstimates:
         if totals is None:
             return None
         curve, low, high = (
-            rows_along(target, attribute.name, totals[name])[:, :last] for name in self.numbers
+            rows_along(target, attribute.name, totals.columns[name])[:, :last]
+            for name in self.numbers
         )
         low, high = np.nan_to_num(low, nan=0.0), np.nan_to_num(high, nan=inf, posinf=inf)
         if together > 1:
@@ -231,8 +234,8 @@ class LearnedEstimates:
             factors = tuple((n, Identity(domain[n].size)) for n in by)
             number = self.further(Product(domain, "records", 1.0, factors), each)
             assert number is not None  # noqa: S101  the estimate is over these attributes
-            minimum = np.nan_to_num(number["low"], nan=0.0)[:, None]
-            maximum = np.nan_to_num(number["high"], nan=inf, posinf=inf)[:, None]
+            minimum = np.nan_to_num(number.columns["low"], nan=0.0)[:, None]
+            maximum = np.nan_to_num(number.columns["high"], nan=inf, posinf=inf)[:, None]
         rising = np.maximum.accumulate(np.maximum(curve, 0.0), axis=1)
         return Band(low, high, minimum, maximum, rising)
 

@@ -16,9 +16,9 @@ Further linear queries are answered from what a release already holds. The most 
 * the queries themselves, if they were released;
 * the same queries asked of a measured table, tree or root, or picked from all ranges, with exact
   errors;
-* sums of a released table. Their errors are exact too, by following every measured value
-  through the reconstruction, which is linear; where those are too many, standard errors are
-  added up, which is an upper bound however they correlate (Minkowski).
+* sums of the answers of a released group (``release/rollups.py``). Their errors are exact too;
+  where too many numbers would have to be followed, standard errors are added up, which is an upper
+  bound however they correlate (Minkowski).
 """
 
 from __future__ import annotations
@@ -48,11 +48,19 @@ from sfumato.refine.consistency import Refined
 from sfumato.refine.intervals import Bootstrap, Bounds, sure_bounds
 from sfumato.refine.reconstruct import ReleasedTable, reconstruct, released_tables, released_total
 from sfumato.refine.synthesize import Synthetic, draw_records, synthesize
-from sfumato.release.estimates import Band, Combination, Means, MeasuredBlock, cell_table
+from sfumato.release.estimates import (
+    Band,
+    Combination,
+    Further,
+    Means,
+    MeasuredBlock,
+    cell_table,
+)
 from sfumato.release.quantiles import rows_along, running_totals
 from sfumato.release.ranges import shorter
 from sfumato.release.ratios import means_of
 from sfumato.release.release_limits import LIMITS
+from sfumato.release.rollups import rollups_of
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import Blockwise, Combined
 from sfumato.strategy.measured import Levels
@@ -189,8 +197,12 @@ class LinearEstimates:
         """Quotients with intervals from the law of both answers together."""
         return means_of(self, ratio, level)
 
-    def further(self, target: Product, level: float) -> dict[str, Array] | None:
-        """The most precise answers to other queries, cut to what is feasible."""
+    def further(self, target: Product, level: float) -> Further | None:
+        """The most precise answers to other queries.
+
+        Published values are those of the cells behind all answers, where these agree, so that
+        sums of published cells are what is published here; else they are cut to what is feasible.
+        """
         source = self._source(target)
         if source is None:
             return None
@@ -198,10 +210,19 @@ class LinearEstimates:
         low, high = value - half, value + half
         if self.is_projected:
             bounds = self.bounds(target)
-            value = bounds.clamp(value)
+            value = bounds.clamp(self._agreed(target, value))
             low, high = bounds.interval(low, high, source.unbiased, value)
         columns = (value, source.standard_errors(), low, high, source.unbiased)
-        return dict(zip(self.numbers, columns, strict=True))
+        return Further(dict(zip(self.numbers, columns, strict=True)), source.basis)
+
+    def _agreed(self, target: Product, unbiased: Array) -> Array:
+        """The answers of the cells behind all published ones, if there are such cells."""
+        refined, names = self.refined, target.attributes
+        if refined is None or not set(names) <= set(refined.attributes):
+            return unbiased
+        if self.workload.domain.cells(names) > WORKLOAD_LIMITS.array_entries:
+            return unbiased
+        return target.answer(cell_table(refined, self.workload.domain, names))
 
     def band(self, attribute: Attribute, by: Sequence[str], level: float) -> Band | None:
         """The running totals, and the nearest rising curves to them."""
@@ -216,6 +237,7 @@ class LinearEstimates:
             lambda level: along(source.half_width(level)),
             source.rmse,
             lambda: along(source.standard_errors()),
+            source.basis,
         )
         number = None
         if attribute.size == attribute.value_count:  # else some records are in no declared cell
@@ -352,6 +374,7 @@ class Source:
     half_width: Callable[[float], Array]
     rmse: float
     standard_errors: Callable[[], Array]
+    basis: str
 
 
 def best_source(estimates: LinearEstimates, measured: Measured, target: Product) -> Source | None:
@@ -361,7 +384,7 @@ def best_source(estimates: LinearEstimates, measured: Measured, target: Product)
     """
     sources = [*_released(estimates, target), *_from_blocks(estimates, measured, target)]
     sources += [*_from_root(estimates, measured, target)] or [*_picked(estimates, target)]
-    sources = sources or [*_from_table(estimates, measured, target)]
+    sources = sources or [*_from_groups(estimates, measured, target)]
     return min(sources, key=lambda source: source.rmse, default=None)
 
 
@@ -374,7 +397,8 @@ def _released(estimates: LinearEstimates, target: Product) -> Iterator[Source]:
         if product is not None and [(n, q.key) for n, q in product.factors] == keys:
             half = partial(half_widths, forecast, t)
             errors = partial(forecast.standard_errors, t)
-            yield Source(estimates.unbiased[t], half, forecast.groups[t].rmse, errors)
+            basis = f"released as {term.name!r}"
+            yield Source(estimates.unbiased[t], half, forecast.groups[t].rmse, errors, basis)
 
 
 def _picked(estimates: LinearEstimates, target: Product) -> Iterator[Source]:
@@ -400,7 +424,9 @@ def _picked(estimates: LinearEstimates, target: Product) -> Iterator[Source]:
             errors = forecast.standard_errors(t)[at]
             half = partial(_taken, forecast, t, at)
             rmse = float(np.sqrt((errors**2).mean()))
-            yield Source(estimates.unbiased[t][at], half, rmse, partial(np.array, errors))
+            errors_at = partial(np.array, errors)
+            basis = f"released in {term.name!r}"
+            yield Source(estimates.unbiased[t][at], half, rmse, errors_at, basis)
 
 
 def _taken(forecast: Forecast, term: int, at: Integers, level: float) -> Array:
@@ -425,7 +451,8 @@ def _from_root(estimates: LinearEstimates, measured: Measured, target: Product) 
             answers = way.answer(0, [measured.measurements[first].values])
             rmse = sqrt(way.total_variance(0, derived.block_variances) / target.rows)
             half = partial(half_widths, derived, 0)
-            yield Source(answers, half, rmse, partial(derived.standard_errors, 0))
+            basis = f"measured running totals of {strategy.rooted.along!r}"
+            yield Source(answers, half, rmse, partial(derived.standard_errors, 0), basis)
 
 
 def _roots_of(strategy: Strategy) -> Iterator[tuple[Ordered, int]]:
@@ -460,74 +487,38 @@ def _from_blocks(
             answers = way.answer(0, [m.values for m in measured.measurements])
             rmse = sqrt(way.total_variance(0, forecast.block_variances) / target.rows)
             errors = partial(derived.standard_errors, 0)
-            yield Source(answers, partial(half_widths, derived, 0), rmse, errors)
+            basis = f"measured {block.term.name!r}"
+            yield Source(answers, partial(half_widths, derived, 0), rmse, errors, basis)
 
 
-def _from_table(
+def _from_groups(
     estimates: LinearEstimates, measured: Measured, target: Product
 ) -> Iterator[Source]:
-    """Sums of the smallest released table that holds the attributes."""
+    """Sums and differences of the answers of released groups that hold the attributes."""
     forecast = estimates.forecast
-    tables = [
-        (term.cells, t, product)
-        for t, term in enumerate(forecast.workload.terms)
-        if (product := term.as_product()) is not None
-        and term.is_table
-        and set(target.attributes) <= set(term.attributes)
-    ]
-    if not tables:
-        return
-    _, t, term = min(tables, key=lambda table: table[:2])
-    answers = _summed(estimates.unbiased[t], term, target)
-    followed = _followed(forecast, measured, t, term, target)
-    if followed is None:
-        errors = _summed(forecast.standard_errors(t), term, target)
-        half = partial(_widest, forecast, errors)
-    else:
-        errors, shapes = followed
-        half = partial(_as_mixture, errors, shapes)
-    rmse = float(np.sqrt((errors**2).mean()))
-    if forecast.strategy.records is not None:
-        bias = forecast.strategy.records * _summed(forecast.strategy.bias_bounds(t), term, target)
-        rmse = float(np.sqrt((errors**2 + bias**2).mean()))
-        half = partial(_beside, half, bias)
-    yield Source(answers, half, rmse, partial(np.array, errors))
-
-
-def _followed(
-    forecast: Forecast, measured: Measured, t: int, term: Product, target: Product
-) -> tuple[Array, Array] | None:
-    """Standard errors of the sums, and how many equal draws they are like.
-
-    With ``e_j = r_j^2 v_j``: ``sum e_j`` and ``(sum e_j)^2 / sum e_j^2`` over all measured values
-    j, v_j their variance, r_j the sum on the reconstruction of a single unit at j.
-    """
-    zeros = [np.zeros(m.units.size) for m in measured.measurements]
-    constant = forecast.strategy.answer(t, zeros)  # of a biased strategy; else zero
-
-    def reached(b: int, values: Array) -> Array:
-        answers = forecast.strategy.answer(t, [*zeros[:b], values, *zeros[b + 1 :]])
-        return _summed(answers - constant, term, target)
-
-    # Irrational steps: a block that matters does not cancel on them by accident.
-    blocks = [
-        b
-        for b, zero in enumerate(zeros)
-        if reached(b, 1 + np.modf(sqrt(2) * np.arange(1, zero.size + 1))[0]).any()
-    ]
-    if sum(zeros[b].size for b in blocks) > LIMITS.followed_values:
-        return None
-    second, fourth = np.zeros(target.rows), np.zeros(target.rows)
-    for b in blocks:
-        unit = np.zeros(zeros[b].size)
-        for j in range(unit.size):
-            unit[j] = 1.0
-            part = reached(b, unit) ** 2 * forecast.block_variances[b]
-            unit[j] = 0.0
-            second += part
-            fourth += part**2
-    shapes = np.divide(second**2, fourth, out=np.ones_like(second), where=fourth > 0)
-    return np.sqrt(second), shapes if forecast.strategy.noise == "laplace" else shapes * np.inf
+    values = [m.units.size for m in measured.measurements]
+    for rollup in rollups_of(forecast.workload, target)[: LIMITS.rollup_groups]:
+        t = rollup.term
+        group = forecast.workload.terms[t].name
+        law = rollup.errors(forecast, values)
+        if law is None:
+            if rollup.factor_entries > LIMITS.rollup_entries:
+                continue
+            errors = rollup.bounds(forecast.standard_errors(t))
+            half = partial(_widest, forecast, errors)
+            basis = f"sums of {group!r}; their standard errors are upper bounds (Minkowski)"
+        else:
+            errors, shapes = law
+            half = partial(_as_mixture, errors, shapes)
+            basis = f"sums of {group!r}, with what their errors have in common"
+        rmse = float(np.sqrt((errors**2).mean()))
+        if forecast.strategy.records is not None:
+            bias = forecast.strategy.records * rollup.bounds(forecast.strategy.bias_bounds(t))
+            rmse = float(np.sqrt((errors**2 + bias**2).mean()))
+            half = partial(_beside, half, bias)
+        yield Source(
+            rollup.answers(estimates.unbiased[t]), half, rmse, partial(np.array, errors), basis
+        )
 
 
 def _beside(half: Callable[[float], Array], bias: Array, level: float) -> Array:
@@ -541,12 +532,6 @@ def _as_mixture(errors: Array, shapes: Array, level: float) -> Array:
 
 def _widest(forecast: Forecast, errors: Array, level: float) -> Array:
     return np.asarray(widest_quantile(forecast, level) * errors, dtype=np.float64)
-
-
-def _summed(numbers: Array, term: Product, target: Product) -> Array:
-    """The answers of the target from a table that holds its attributes."""
-    extra = tuple(i for i, n in enumerate(term.attributes) if n not in target.attributes)
-    return target.answer(np.asarray(numbers, dtype=np.float64).reshape(term.shape).sum(axis=extra))
 
 
 def _band(

@@ -53,8 +53,8 @@ def range_frame(
     chosen = _intervals(domain[attr], between)
     factors = tuple((n, chosen if n == attr else Identity(domain[n].size)) for n in names)
     product = Product(domain, f"ranges {attr}", 1.0, factors)
-    numbers = estimates.further(product, level)
-    if numbers is None:
+    further = estimates.further(product, level)
+    if further is None:
         usable = [t.name for t in estimates.workload.terms if attr in t.attributes]
         raise WorkloadError(
             f"no released group gives single ranges of {attr!r}"
@@ -62,7 +62,9 @@ def range_frame(
             + f"; groups that hold {attr!r} are: {listing(usable, 30) or 'none'}; ask for its "
             "ranges in the workload, or combine answers with combine(...)"
         )
-    return pd.DataFrame({**columns_of(product), **numbers})
+    frame = pd.DataFrame({**columns_of(product), **further.columns})
+    frame.attrs["basis"] = further.basis
+    return frame
 
 
 def check_listed(workload: Workload) -> None:

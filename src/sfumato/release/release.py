@@ -32,7 +32,13 @@ from sfumato.refine.consistency import Projection, Refined, Unrefined, check_pro
 from sfumato.refine.intervals import Intervals, bootstrapped
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.shrink import PublicRecords
-from sfumato.release.answers import find_groups, joined_frame, long_frame, named_groups
+from sfumato.release.answers import (
+    asked_product,
+    find_groups,
+    joined_frame,
+    long_frame,
+    named_groups,
+)
 from sfumato.release.estimates import Combination, Estimates, check_level
 from sfumato.release.export import (
     arrow_table,
@@ -58,6 +64,7 @@ from sfumato.release.provenance import (
 from sfumato.release.quantiles import quantile_frame
 from sfumato.release.ranges import Ends, range_frame
 from sfumato.release.release_limits import LIMITS
+from sfumato.release.rollups import rollup_frame
 from sfumato.release.synthetic_records import record_frame
 from sfumato.text import STORED
 from sfumato.types import Array, Progress
@@ -220,13 +227,16 @@ class Release:
         """Answers with intervals that hold the truth with chance ``level``.
 
         Called bare: all groups in one long frame. With attributes (``answers("age", by="sex")``)
-        or ``group="age x sex"``: one labelled column per attribute. ``value`` is the answer after
-        projection, ``unbiased`` the one before; intervals are those of the unbiased answer.
-        An adaptive release has ``value``, ``low`` and ``high``, the ends not-a-number where nothing
+        or ``group="age x sex"``: one labelled column per attribute. Attributes that no group is
+        over exactly are rolled up from the groups that hold them, ``attribute.level`` from finer
+        cells, no attribute at all (``answers([])``) from whatever tells the number of records;
+        ``frame.attrs["basis"]`` says from what. ``value`` is the answer after projection,
+        ``unbiased`` the one before; intervals are those of the unbiased answer. An
+        adaptive release has ``value``, ``low`` and ``high``, the ends not-a-number where nothing
         that was measured tells the answer.
 
         Args:
-            attr: The attributes of a group, or one of them.
+            attr: The attributes of a group, or one of them; ``attribute.level`` for its groups.
             by: Further attributes of it.
             group: The name of a group, in place of attributes.
             level: The least probability with which an interval holds the true answer.
@@ -238,8 +248,8 @@ class Release:
             One row per query.
 
         Raises:
-            WorkloadError: if there is no such group, or several of different columns; or shares are
-                asked for and the number of records is private.
+            WorkloadError: if no group tells these answers, or several of different columns do; or
+                shares are asked for and the number of records is private.
             TooLarge: if so many rows do not fit in one frame.
         """
         check_level(level)
@@ -248,7 +258,11 @@ class Release:
             frame = long_frame(self.listed, level)
             return frame if records is None else self._in_shares(frame, records)
         groups = find_groups(self.workload, attr, by, group)
-        frame = joined_frame(self.estimates, groups, level)
+        if groups:
+            frame = joined_frame(self.estimates, groups, level)
+        else:
+            target = asked_product(self.workload.domain, attr, by)
+            frame = rollup_frame(self.estimates, target, level)
         return frame if records is None else self._in_shares(frame, records)
 
     def _in_shares(self, frame: pd.DataFrame, records: int) -> pd.DataFrame:

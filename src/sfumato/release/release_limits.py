@@ -30,7 +30,11 @@ class ReleaseLimits:
 
     # linear
     followed_values: int = 2**14
-    """Measured values, each taken through the reconstruction once."""
+    """Measured values, each taken through the reconstruction once; sums, each taken back."""
+    rollup_entries: int = 2**24
+    """Coefficients of sums of one group along all attributes: 128 MiB."""
+    rollup_groups: int = 4
+    """Groups that hold the same attributes whose errors are compared: the smallest ones."""
 
     # learned
     learned_table_cells: int = 2**26

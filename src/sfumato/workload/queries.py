@@ -358,6 +358,21 @@ class QuerySet(ABC):
         """
         return None
 
+    def tells(self, target: QuerySet) -> bool:  # noqa: ARG002
+        """Whether ``target`` of `cells_from` are its true answers, whatever the cells hold."""
+        return self.separates_cells
+
+    def answers_of(self, target: QuerySet, answers: Array) -> Array | None:
+        """The answers of other queries about these cells, from its own along the first axis.
+
+        Returns:
+            Linear combinations, or None where its answers are not known to determine them.
+        """
+        if target.is_same(self):
+            return answers
+        cells = self.cells_from(answers) if self.tells(target) else None
+        return None if cells is None else np.asarray(target.apply(cells), dtype=np.float64)
+
     @property
     def fraction_bits(self) -> int:
         """The least b such that every coefficient is a multiple of 2^-b."""
@@ -837,6 +852,16 @@ class Groups(QuerySet):
         sizes = self.row_powers(1)
         shares = answers / np.maximum(sizes, 1.0).reshape(-1, *[1] * (answers.ndim - 1))
         return np.asarray(self.adjoint(shares), dtype=np.float64)
+
+    def tells(self, target: QuerySet) -> bool:
+        """Whether no query tells cells of one group apart, nor counts a cell of none."""
+        if target.rows * self.size > LIMITS.matrix_entries_compared:
+            return False
+        group = self._assignment
+        _, first, number = np.unique(group, return_index=True, return_inverse=True)
+        matrix = target.dense()
+        is_constant = bool((matrix == matrix[:, first[number]]).all())
+        return is_constant and not matrix[:, group < 0].any()
 
     def apply(self, x: Numbers) -> Numbers:
         """Sums by group."""
