@@ -357,6 +357,31 @@ class Release:
         whole = self.estimates.combine(coefficients, level)
         return whole if records is None else whole.over(records)
 
+    def sql(self, statement: str, level: float = LIMITS.level) -> pd.DataFrame:
+        """The result of SQL over the released groups, with intervals where it is linear in them.
+
+        Every group is a view of DuckDB, ``age_sex`` or ``"age x sex"`` for the group "age x sex",
+        with the columns of ``answers(group=...)`` and the groups of levels as ``attribute_level``.
+        Beside a column n that adds up answers (SUM, AVG, differences, multiples, CASE, FILTER and
+        WHERE on attributes) stand ``n_standard_error``, ``n_low`` and ``n_high``, by the exact
+        covariances; ``n_basis`` says what they come from, or why there are none. Nothing is cut to
+        what is feasible.
+
+        Args:
+            statement: One SELECT; files, networks and other tables are out of its reach.
+            level: The least probability with which an interval holds the true number.
+
+        Returns:
+            The rows of the statement.
+
+        Raises:
+            SqlError: if the statement cannot be read, or asks for anything else.
+        """
+        from sfumato.release.group_sql import sql_frame
+
+        check_level(level)
+        return sql_frame(self.listed, statement, level)
+
     def covariance(self, group: str, queries: Sequence[int]) -> Array:
         """The covariance matrix of the listed ``unbiased`` answers of a group, by their numbers.
 

@@ -33,6 +33,8 @@ class ReleaseLimits:
     """Measured values, each taken through the reconstruction once; sums, each taken back."""
     rollup_entries: int = 2**24
     """Coefficients of sums of one group along all attributes: 128 MiB."""
+    statement_rows: int = 10_000
+    """Rows of a SQL statement over released groups that get intervals, one by one."""
     rollup_groups: int = 4
     """Groups that hold the same attributes whose errors are compared: the smallest ones."""
 
