@@ -47,8 +47,10 @@ from sfumato_audit.published import LAST, LOW, PUBLISHED, place_and_value
 from sfumato_audit.subjects.chosen import AROUND, mwem_subject, selection_subject
 from sfumato_audit.subjects.files import (
     HEADER,
+    JSON_LINES,
     CsvFile,
     csv_subject,
+    json_lines,
     replaced_lines,
     units_of_two_bytes,
     written_rows,
@@ -472,7 +474,22 @@ def _wrong_files() -> tuple[Subject[CsvFile], ...]:
             encoding="latin-1",
             header=HEADER,
         ),
+        csv_subject(
+            "JSON lines: lines that are no objects are dropped",
+            "replace-one",
+            json_lines(),
+            None,
+            _without_broken_json,
+            is_broken=True,
+            file_name=JSON_LINES,
+        ),
     )
+
+
+def _without_broken_json(file: CsvFile) -> CsvFile:
+    """Lines that do not look like objects are left out, and so a public number is changed."""
+    lines = file.splitlines(keepends=True)
+    return b"".join(line for line in lines if line.startswith(b"{") and line.endswith(b"}\n"))
 
 
 def _without_malformed(file: CsvFile) -> CsvFile:

@@ -66,6 +66,12 @@ def draft(
         )
     place = str(shipped_table(source)) if is_shipped(source) else source
     table = open_table(place if query is None else SqlSource(place, query))
+    if not table.column_types:
+        raise SfumatoError(
+            f"{table.name}: the names of its fields stand in its records, which a draft does not "
+            "read; declare the fields that are asked about, each in a table [domain.NAME] "
+            "(docs/domain.md)"
+        )
     schema = draft_domain(table.column_types, untyped=table.untyped)
     if out is not None:
         write_text(out, schema.text)

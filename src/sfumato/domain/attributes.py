@@ -128,6 +128,7 @@ class Attribute(ABC):
     outside: Outside = field(default="drop", kw_only=True)
     nulls: Nulls = field(default="drop", kw_only=True)
     levels: tuple[Level, ...] = field(default=(), kw_only=True)
+    from_column: str | None = field(default=None, kw_only=True)
 
     kind: ClassVar[str]
     is_ordered: ClassVar[bool] = True
@@ -147,6 +148,10 @@ class Attribute(ABC):
             raise self._fault(
                 f"nulls = {shown(self.nulls)} is not one of 'drop', 'missing', 'first'"
             )
+        if self.from_column is not None and not is_text(self.from_column):
+            raise self._fault(f"column = {shown(self.from_column)} is no name of a column")
+        if self.from_column == self.name:  # equal meaning, equal form
+            object.__setattr__(self, "from_column", None)
         object.__setattr__(self, "levels", tuple(self.levels))
         for level in self.levels:
             if len(level.group_of) != self.value_count:
@@ -179,8 +184,8 @@ class Attribute(ABC):
 
     @property
     def column(self) -> str:
-        """The column of a table that its cells are made from."""
-        return self.name
+        """The column of a table that its cells are made from: that of its name unless declared."""
+        return self.from_column or self.name
 
     @property
     def size(self) -> int:

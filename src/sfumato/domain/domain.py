@@ -257,7 +257,9 @@ def _quick(name: str, size: int) -> Attribute:
 def _canonical(value: object) -> object:
     """An attribute or a field of one as JSON: dates in ISO form, levels as lists, else as it is."""
     if isinstance(value, Attribute):
-        return [value.kind, {f.name: _canonical(getattr(value, f.name)) for f in fields(value)}]
+        keys = {f.name: _canonical(getattr(value, f.name)) for f in fields(value)}
+        # What came later is None unless it is said, and then in no form: old digests stay.
+        return [value.kind, {key: held for key, held in keys.items() if held is not None}]
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Level):

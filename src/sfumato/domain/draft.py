@@ -141,6 +141,14 @@ def _listed(name: str, values: Sequence[str | int]) -> _Part:
 
 
 def _left_out(name: str, type_name: str) -> _Part:
+    if type_name.strip().lower().lstrip("!").startswith("struct"):
+        return _Part(
+            remarks=(
+                f"The fields of the column {toml_text(name)} are columns of their own below.",
+            ),
+            lines=(),
+            warning="",
+        )
     return _Part(
         remarks=(
             f"The column {toml_text(name)} of type {toml_text(type_name)} is left out: such values "

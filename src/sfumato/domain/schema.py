@@ -409,6 +409,7 @@ class _AttributeTable(BaseModel):
     outside: Outside = "drop"
     nulls: Literal["drop", "missing", "first"] = "drop"
     levels: dict[str, dict[str, object]] = Field(default_factory=dict)
+    column: Annotated[str, Field(min_length=1)] | None = None
 
 
 class _OrderedTable(_AttributeTable):
@@ -587,7 +588,7 @@ def _attribute(name: str, table: object, file: TomlFile) -> Attribute:
         )
     read = _spelled_out(validated(_TABLES[kind], table, file, at), file, at)
     try:
-        attribute = _built(name, read)
+        attribute = replace(_built(name, read), from_column=read.column)
     except SchemaError as error:
         raise _placed(error, name, table, file, at) from None
     levels = levels_from(attribute, read.levels, file, (*at, "levels"))
@@ -604,6 +605,7 @@ def _spelled_out(read: _AttributeTable, file: TomlFile, at: KeyPath) -> _Attribu
             outside=read.outside,
             nulls=read.nulls,
             levels=read.levels,
+            column=read.column,
         )
     if isinstance(read, _NumericTable):
         return read.model_copy(update={"edges": _edges(read, file, at)})
@@ -686,6 +688,8 @@ def attribute_table(attribute: Attribute) -> str:
     """Return the table ``[domain.NAME]`` that declares an attribute."""
     header = f"domain.{toml_key(attribute.name)}"
     lines = [f"[{header}]", f'kind = "{attribute.kind}"', *_own_keys(attribute)]
+    if attribute.from_column is not None:
+        lines.append(f"column = {toml_text(attribute.from_column)}")
     if attribute.outside != "drop":
         lines.append(f'outside = "{attribute.outside}"')
     if attribute.nulls != "drop":

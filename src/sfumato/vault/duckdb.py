@@ -187,6 +187,10 @@ class DuckDB(Engine):
 
     # Expressions.
 
+    def field(self, column: str, name: str) -> str:
+        """A named field of a struct."""
+        return f"struct_extract({column}, {quoted_text(name)})"
+
     def quotient(self, dividend: str, divisor: int) -> str:
         """The whole part of a quotient."""
         return f"({dividend} // {divisor})"

@@ -143,21 +143,36 @@ def _fault(table: Table, attribute: Attribute) -> str:
     if isinstance(attribute, Category):
         is_text = isinstance(attribute.values[0], str)
         declared = "text category" if is_text else "whole-number category"
-    is_untyped = name in table.untyped
-    held = family(table.types[name])
+    column = attribute.column
+    is_untyped = column in table.untyped
+    kind = table.types[column]
+    held = family(kind)
     if not is_untyped and held not in _FITTING[declared]:
         return (
-            f"attribute {name!r} is declared as {declared}, but its column is of type "
-            f"{table.types[name]}; it needs one of {either(_FITTING[declared])}: change the schema "
-            "or convert the column"
+            f"attribute {name!r} is declared as {declared}, but its column is of type {kind}; "
+            f"{_nested(column, kind) or f'it needs one of {either(_FITTING[declared])}'}: change "
+            "the schema or convert the column"
         )
     numbers = _bounds(attribute)
     limit = _EXACT_IN_WORDS if held in ("integer", "boolean") else _EXACT_IN_FLOATS
     if any(abs(number) >= limit for number in numbers):
         return (
             f"attribute {name!r} declares whole numbers of {limit:,} or more, which a column of "
-            f"type {table.types[name]} cannot be compared with exactly; use smaller bounds"
+            f"type {kind} cannot be compared with exactly; use smaller bounds"
             + ("" if limit == _EXACT_IN_WORDS else " or a column of integers")
+        )
+    return ""
+
+
+def _nested(column: str, kind: dt.DataType) -> str:
+    """What to do about a column that holds several values in a record, nothing for one value."""
+    if kind.is_struct():
+        names = [f"{column}.{name}" for name in kind.fields]
+        return f"it holds records of named fields, so declare one of them: {listing(names)}"
+    if kind.is_array() or kind.is_map():
+        return (
+            "it holds lists, and an attribute has one value in a record: a query can make a row of "
+            "each entry (UNNEST) if a privacy unit bounds the rows of a person"
         )
     return ""
 

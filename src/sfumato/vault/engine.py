@@ -139,6 +139,10 @@ class Engine(ABC):
         """The name of a column."""
         return quoted(name)
 
+    def field(self, column: str, name: str) -> str:
+        """A named field of a column of records."""
+        return f"({column}).{self.column(name)}"
+
     def literal(self, text: str) -> str:
         """A text."""
         return quoted_text(text)

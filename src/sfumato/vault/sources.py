@@ -32,6 +32,7 @@ __all__ = [
     "TABLE_MARK",
     "CsvRule",
     "CsvSource",
+    "FileKind",
     "FileSource",
     "PostgresSource",
     "SparkSource",
@@ -56,10 +57,20 @@ _NAME = re.compile(r"[^./:*?\[\]{}]+(\.[^./:*?\[\]{}]+){0,2}")
 _CSV = (".csv", ".tsv")
 _PARQUET = (".parquet", ".pq")
 _DUCKDB = (".duckdb", ".ddb")
+_JSON_LINES = (".jsonl", ".ndjson")
+_EXCEL = (".xlsx", ".xls", ".xlsb", ".xlsm", ".ods")
 _ENDINGS = (
-    "CSV (.csv, .tsv, also with .gz, .zst, .bz2 or .xz), Parquet (.parquet, .pq) or DuckDB "
-    "(.duckdb, .ddb)"
+    "CSV (.csv, .tsv) or JSON lines (.jsonl, .ndjson), also packed (.gz, .zst, .bz2, .xz), Parquet "
+    "(.parquet, .pq), DuckDB (.duckdb, .ddb) or a spreadsheet (.xlsx, .xls, .ods)"
 )
+FileKind = Literal["csv", "json lines", "parquet", "duckdb", "spreadsheet"]
+_KINDS: Final[dict[FileKind, tuple[str, ...]]] = {
+    "csv": _CSV,
+    "json lines": _JSON_LINES,
+    "parquet": _PARQUET,
+    "duckdb": _DUCKDB,
+    "spreadsheet": _EXCEL,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +337,7 @@ def _spark(rest: str) -> SparkSource:
 class FileSource:
     """The files behind a path or a glob, all of one kind, and the table named after ``::``."""
 
-    kind: Literal["csv", "parquet", "duckdb"]
+    kind: FileKind
     paths: Sequence[str]
     table: str
 
@@ -345,10 +356,10 @@ def file_source(source: str) -> FileSource:
     if len(kinds) > 1:
         raise TableError(f"{shown(source)} matches files of different kinds; name one kind")
     kind = kinds.pop()
-    if table and kind != "duckdb":
+    if table and kind not in ("duckdb", "spreadsheet"):
         raise TableError(
-            f"{shown(source)}: {TABLE_MARK} names a table of a DuckDB file; a {kind} file holds "
-            "only one"
+            f"{shown(source)}: {TABLE_MARK} names a table of a DuckDB file or a sheet; a {kind} "
+            "file holds only one"
         )
     return FileSource(kind, paths, table)
 
@@ -376,20 +387,20 @@ def _paths(name: str) -> list[str]:
     return files
 
 
-def _kind(path: str) -> Literal["csv", "parquet", "duckdb"]:
+def _kind(path: str) -> FileKind:
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes[-1:] and suffixes[-1] in PACKED:
-        suffixes.pop()
-        if suffixes[-1:] and suffixes[-1] in _CSV:
-            return "csv"
-        suffixes = []
-    last = suffixes[-1] if suffixes else ""
-    if last in _CSV:
-        return "csv"
-    if last in _PARQUET:
-        return "parquet"
-    if last in _DUCKDB:
-        return "duckdb"
+    is_packed = suffixes[-1:] != [] and suffixes[-1] in PACKED
+    last = (suffixes[:-1] if is_packed else suffixes)[-1:]
+    allowed: Sequence[FileKind] = ("csv", "json lines") if is_packed else tuple(_KINDS)
+    for kind in allowed:
+        if last and last[0] in _KINDS[kind]:
+            return kind
+    if last == [".json"]:
+        raise TableError(
+            f"{shown(Path(path).name)} is one JSON text, whose records cannot be told apart "
+            "without reading all of it; write JSON lines (.jsonl): one object on each line, as "
+            "jq -c '.[]' does"
+        )
     raise TableError(
         f"{shown(Path(path).name)} has no known ending; a table is read from {_ENDINGS}"
     )

@@ -22,6 +22,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
@@ -32,11 +33,14 @@ from sfumato.text import listing, shown
 from sfumato.vault.csv import blocks, csv_columns
 from sfumato.vault.duckdb import DuckDB, duckdb_table, parquet_table, query_view
 from sfumato.vault.engine import Engine, EngineTable, fresh_name, quoted, quoted_text
+from sfumato.vault.excel import sheet_columns, sheet_texts
+from sfumato.vault.json_lines import field_text, lines
 from sfumato.vault.postgres import Postgres, open_postgres
 from sfumato.vault.sensitive import before_rows, sealed
 from sfumato.vault.sources import (
     TABLE_MARK,
     CsvSource,
+    FileSource,
     PostgresSource,
     SqlSource,
     TextRules,
@@ -139,7 +143,7 @@ class Table:
     ) -> None:
         self.name = name
         self.engine = engine
-        self.types = dict(types)
+        self.types = types
         self.untyped = untyped
         self.may_drop_records = may_drop_records
         self.texts = TextRules() if texts is None else texts
@@ -287,12 +291,13 @@ def _from_text(source: str | os.PathLike[str], query: str | None) -> Table:
 
 
 def _in_engine(name: str, opened: EngineTable) -> Table:
+    rows, types = _with_fields(opened.engine, opened.rows, opened.types)
     table = Table(
         name,
         opened.engine,
-        opened.types,
+        types,
         frozenset(),
-        _reader(opened.rows),
+        _reader(rows),
         may_drop_records=opened.may_drop_records,
     )
     if not isinstance(opened.engine, DuckDB):
@@ -302,12 +307,17 @@ def _in_engine(name: str, opened: EngineTable) -> Table:
 
 def _from_file(name: str, source: str, query: str | None) -> Table:
     files = file_source(source)
-    if files.kind == "csv":
+    if files.kind in ("csv", "json lines", "spreadsheet"):
         if query is not None:
+            what = {"csv": "a CSV file has", "json lines": "JSON lines have"}
             raise TableError(
-                f"{shown(name)}: a CSV file has no types, so no query runs on it; write it as "
-                "Parquet first"
+                f"{shown(name)}: {what.get(files.kind, 'a spreadsheet has')} no types, so no query "
+                "runs on it; write it as Parquet first"
             )
+        if files.kind == "json lines":
+            return _from_json_lines(name, files.paths)
+        if files.kind == "spreadsheet":
+            return _from_sheet(name, files)
         return _from_csv(name, files.paths, CsvSource(source))
     engine = _started()
     is_query = query is not None
@@ -321,8 +331,9 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
     except TableError:
         engine.close()  # an error may be kept for long, and the file with it
         raise
-    types = engine.types(rows)
     is_plain = files.kind == "parquet" and query is None
+    stored = engine.types(rows)
+    rows, types = _with_fields(engine, rows, stored)
     table = Table(
         name,
         engine,
@@ -330,7 +341,7 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
         frozenset(),
         _reader(rows),
         may_drop_records=is_query,
-        careful=_parquet_reader(files.paths, engine, types) if is_plain else None,
+        careful=_parquet_reader(files.paths, engine, types, stored) if is_plain else None,
     )
     weakref.finalize(table, _closed, engine)
     return table
@@ -385,6 +396,114 @@ def _from_csv(name: str, paths: Sequence[str], declared: CsvSource) -> Table:
     )
 
 
+class _EveryText(dict[str, "dt.DataType"]):
+    """The columns of a table whose names stand in its records: any name is one, of texts."""
+
+    def __init__(self, kind: dt.DataType) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str)
+
+    def __missing__(self, name: str) -> dt.DataType:
+        return self.kind
+
+
+class _EveryName(frozenset[str]):
+    """Every name there is."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def _from_json_lines(name: str, paths: Sequence[str]) -> Table:
+    import ibis
+    import pyarrow as pa
+
+    engine = _started()
+    nothing = pa.table({"line": pa.array([], pa.large_string())})
+
+    def read(columns: Sequence[str]) -> ColumnReading:
+        held = fresh_name()
+        places = [f"x{i}" for i in range(len(columns))]
+        pairs = zip(map(field_text, columns), places, strict=True)
+        texts = ", ".join(f"{text} AS {place}" for text, place in pairs)
+
+        def steps() -> Iterator[None]:
+            yield  # the table has its columns even when it has no rows
+            for block in lines(paths):
+                engine.replace(held, block)
+                yield
+            engine.replace(held, nothing)
+
+        engine.replace(held, nothing)
+        return ColumnReading(f"(SELECT {texts} FROM {held})", places, steps())  # noqa: S608
+
+    kind = _EveryText(ibis.dtype("string"))
+    return Table(name, engine, kind, _EveryName(), read, may_drop_records=False)
+
+
+def _from_sheet(name: str, files: FileSource) -> Table:
+    import ibis
+
+    if len(files.paths) > 1:
+        raise TableError(f"a pattern matches {len(files.paths)} spreadsheets; name one")
+    path = files.paths[0]
+    names = sheet_columns(path, files.table)
+    engine = _started()
+
+    def read(columns: Sequence[str]) -> ColumnReading:
+        numbers = [names.index(column) for column in columns]
+        texts = sheet_texts(path, files.table, list(dict.fromkeys(numbers)))
+        return ColumnReading(engine.upload(texts), [f"x{i}" for i in numbers])
+
+    types = dict.fromkeys((each for each in names if each), ibis.dtype("string"))
+    return Table(name, engine, types, frozenset(types), read)
+
+
+def _paths_to_fields(types: Mapping[str, dt.DataType]) -> dict[str, tuple[str, ...]]:
+    """The named fields in columns of records as ``address.city``, and the way to each."""
+    taken = {name.casefold() for name in types}
+    ways: dict[str, tuple[str, ...]] = {}
+
+    def enter(kind: dt.DataType, way: tuple[str, ...]) -> None:
+        if not kind.is_struct():
+            return
+        for field, inner in kind.fields.items():
+            name = ".".join((*way, field))
+            if name.casefold() not in taken:
+                taken.add(name.casefold())
+                ways[name] = (*way, field)
+            enter(inner, (*way, field))
+
+    for name, kind in types.items():
+        enter(kind, (name,))
+    return ways
+
+
+def _with_fields(
+    engine: Engine, rows: str, types: Mapping[str, dt.DataType]
+) -> tuple[str, dict[str, dt.DataType]]:
+    """The rows with a column for each named field of their columns of records."""
+    ways = _paths_to_fields(types)
+    if not ways:
+        return rows, dict(types)
+
+    def value(way: tuple[str, ...]) -> str:
+        return reduce(engine.field, way[1:], engine.column(way[0]))
+
+    def kind(way: tuple[str, ...]) -> dt.DataType:
+        return reduce(lambda held, field: held.fields[field], way[1:], types[way[0]])
+
+    added = ", ".join(f"{value(way)} AS {engine.column(name)}" for name, way in ways.items())
+    inner = {name: kind(way) for name, way in ways.items()}
+    return f"(SELECT *, {added} FROM {rows} AS nested)", {**types, **inner}  # noqa: S608
+
+
 def _check_formats(engine: DuckDB, texts: TextRules) -> None:
     """Refuse formats of dates that the engine does not know, before a row is read."""
     if texts.date_formats:
@@ -434,8 +553,24 @@ def _engine_type(engine: DuckDB, kind: pa.DataType | None) -> dt.DataType:
         return dt.unknown
 
 
+def _field(table: pa.Table, way: Sequence[str]) -> pa.ChunkedArray:
+    """A column, or a named field in one of records: null where the record is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table[way[0]]
+    for name in way[1:]:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        column = pc.struct_field(column, [name])
+    return column
+
+
 def _parquet_reader(
-    paths: Sequence[str], engine: DuckDB, types: Mapping[str, dt.DataType]
+    paths: Sequence[str],
+    engine: DuckDB,
+    types: Mapping[str, dt.DataType],
+    stored: Mapping[str, dt.DataType],
 ) -> Callable[[Sequence[str]], ColumnReading]:
     """Parquet files by Arrow, block by block: slower than DuckDB, but no value makes it fail.
 
@@ -444,6 +579,8 @@ def _parquet_reader(
     value comes out the same.
     """
     import pyarrow as pa
+
+    ways = _paths_to_fields(stored)
 
     def read(columns: Sequence[str]) -> ColumnReading:
         import pyarrow.parquet as pq
@@ -458,11 +595,11 @@ def _parquet_reader(
                     yield file
 
         def block(rows: pa.RecordBatch | pa.Table) -> pa.Table:
-            held = {places[n]: _readable(pa.chunked_array(rows.column(n))) for n in names}
-            return pa.table(held)
+            held = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+            return pa.table({places[n]: _readable(_field(held, ways.get(n, (n,)))) for n in names})
 
         schema = next(files()).schema_arrow
-        nothing = block(pa.table({n: pa.chunked_array([], schema.field(n).type) for n in names}))
+        nothing = block(schema.empty_table())
         engine.replace(shown, nothing)
         if [engine.types(shown)[places[n]] for n in names] != [types[n] for n in names]:
             raise TableError("Arrow and DuckDB do not agree about the types of the file")
@@ -615,8 +752,38 @@ def _read_memory(source: object) -> MemoryColumns:
     """The columns of a dataframe or Arrow table."""
     module = type(source).__module__.partition(".")[0]
     if module == "pandas" and type(source).__name__ == "DataFrame":
-        return _pandas(source)  # type: ignore[arg-type]
-    return replace(_arrow(_as_arrow(source, module)), is_stored=_holds_rows(source, module))
+        return _with_memory_fields(_pandas(source))  # type: ignore[arg-type]
+    held = _arrow(_as_arrow(source, module))
+    return replace(_with_memory_fields(held), is_stored=_holds_rows(source, module))
+
+
+def _with_memory_fields(memory: MemoryColumns) -> MemoryColumns:
+    """The same with a column for each named field of a column of records."""
+    import pyarrow as pa
+
+    types = dict(memory.types)
+    ways: dict[str, tuple[str, ...]] = {}
+
+    def enter(kind: pa.DataType | None, way: tuple[str, ...]) -> None:
+        if kind is None or not pa.types.is_struct(kind):
+            return
+        for inner in kind:
+            name = ".".join((*way, inner.name))
+            if name not in types:
+                ways[name] = (*way, inner.name)
+                types[name] = _plain(pa.chunked_array([], inner.type)).type
+            enter(inner.type, (*way, inner.name))
+
+    for name, kind in memory.types.items():
+        enter(kind, (name,))
+    if not ways:
+        return memory
+
+    def get(columns: Sequence[str]) -> pa.Table:
+        held = memory.get(list(dict.fromkeys(ways.get(name, (name,))[0] for name in columns)))
+        return pa.table({n: _plain(_field(held, ways.get(n, (n,)))) for n in columns})
+
+    return replace(memory, types=types, get=get)
 
 
 def _holds_rows(source: object, module: str) -> bool:

@@ -32,6 +32,7 @@ __all__ = [
     "CsvFile",
     "csv_subject",
     "csv_subjects",
+    "json_lines",
     "lines_of",
     "replaced_lines",
     "units_of_two_bytes",
@@ -42,6 +43,7 @@ __all__ = [
 CsvFile = bytes
 DOMAIN = Domain([Category("sex", ("F", "M"), outside="other", nulls="missing")])
 HEADER = ("sex", "comment")
+JSON_LINES = "people.jsonl"
 OTHERS = (("F", "fine"), ("M", 'said "no", twice'), ("F", ""))
 COVERED = COUNTING_AND_MEASURING | {f"{VAULT}.csv.blocks"}
 
@@ -60,6 +62,28 @@ def csv_subjects() -> tuple[Subject[CsvFile], ...]:
             encoding="utf-16-le",
             header=HEADER,
         ),
+        csv_subject("JSON lines", "replace-one", json_lines(), None, file_name=JSON_LINES),
+    )
+
+
+def json_lines() -> tuple[Pair[CsvFile], ...]:
+    """Files of JSON lines in which one line holds other bytes."""
+    hostile = {
+        "no JSON": b"nobody",
+        "open": b'{"sex": "M",',
+        "empty": b"",
+        "a list": b'["M"]',
+        "of another key": b'{"age": 5}',
+        "not UTF-8": b'{"sex": "\xe9"}',
+        "two records": b'{"sex": "M"} {"sex": "M"}',
+    }
+
+    def file(line: bytes) -> CsvFile:
+        return b"\n".join([b'{"sex": "F"}', line, b'{"sex": "F"}', b'{"sex": "M"}', b""])
+
+    return tuple(
+        Pair(f"a line becomes one that is {what}", file(b'{"sex": "M"}'), file(line))
+        for what, line in hostile.items()
     )
 
 
@@ -122,6 +146,7 @@ def csv_subject(
     is_broken: bool = False,
     encoding: str | None = None,
     header: Sequence[str] | None = None,
+    file_name: str = "people.csv",
 ) -> Subject[CsvFile]:
     """A table of counts with Laplace noise, from a file that is changed by ``before`` first."""
     strategy = MECHANISMS["laplace-table"].build(marginals(DOMAIN, 1), "laplace", "rmse")
@@ -130,9 +155,10 @@ def csv_subject(
 
     def sampler(file: CsvFile) -> Sampler:
         with TemporaryDirectory(prefix="sfumato-audit-") as folder:
-            path = Path(folder, "people.csv")
+            path = Path(folder, file_name)
             path.write_bytes(before(file))
-            table = open_table(CsvSource(path, rule, encoding=encoding, header=header))
+            declared = CsvSource(path, rule, encoding=encoding, header=header)
+            table = open_table(path if file_name == JSON_LINES else declared)
             exact = count(table, DOMAIN, strategy.blocks, neighbours)
         return lambda runs, source: run.measured(exact, runs, source)
 

@@ -425,3 +425,14 @@ def test_a_value_may_be_named_twice_in_one_group():
     """Lists of codes that overlap within a group say the same thing twice; that harms nobody."""
     domain = read(N + "[domain.n.levels.l]\na = ['0-4', '3-5']")
     assert domain["n"].level("l").group_of == (0,) * 6 + (-1,) * 4
+
+
+def test_an_attribute_may_name_its_column():
+    text = '[domain.city]\nkind = "category"\nvalues = ["Rome"]\ncolumn = "address.city"\n'
+    domain = domain_from(parse_toml(text))
+    assert domain["city"].column == "address.city"
+    assert domain.to_toml() == text
+    named = domain_from(parse_toml(text.replace("address.city", "city")))
+    plain = domain_from(parse_toml(text.replace('column = "address.city"\n', "")))
+    assert named == plain
+    assert named.digest() == plain.digest() != domain.digest()
