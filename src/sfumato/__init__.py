@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from sfumato.privacy.budget import Budget as Budget
     from sfumato.privacy.cost import Cost as Cost
     from sfumato.refine.project import project as project
+    from sfumato.release.pooled import combine as combine
     from sfumato.release.release import Release as Release
     from sfumato.run.adaptive import AdaptivePlan as AdaptivePlan
     from sfumato.run.adaptive import plan_adaptive as plan_adaptive
@@ -144,6 +145,7 @@ _HOMES = {
     "sums": "sfumato.workload.build",
     "windows": "sfumato.workload.build",
     # Verbs.
+    "combine": "sfumato.release.pooled",
     "correct": "sfumato.run.correct",
     "example": "sfumato.cli.shipped_tables",
     "open_session": "sfumato.session.session",

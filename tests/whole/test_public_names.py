@@ -39,6 +39,7 @@ BUILDERS = {
     *("prefixes", "product", "ranges", "sql", "sums", "windows"),
 }
 VERBS = {
+    "combine",
     *("correct", "example", "open_session", "plan", "plan_adaptive", "plan_discovery"),
     "plan_selection",
     *("plan_session", "plan_stream", "project", "recommend", "watch"),

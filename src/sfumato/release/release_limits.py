@@ -38,6 +38,16 @@ class ReleaseLimits:
     rollup_groups: int = 4
     """Groups that hold the same attributes whose errors are compared: the smallest ones."""
 
+    # pooled
+    pooled_cells: int = 2**10
+    """Cells up to which several releases are combined by the best estimate from all values."""
+    pooled_values: int = 2**12
+    """Measured values of all of them: a singular value decomposition of some seconds."""
+    pooled_entries: int = 2**23
+    """Queries times measured values: 64 MiB."""
+    pooled_rank: float = 1e-10
+    """Singular values below this part of the greatest count as none."""
+
     # learned
     learned_table_cells: int = 2**26
     """Cells of one table of the estimate: half a GiB."""
