@@ -77,10 +77,12 @@ from sfumato_audit.subjects.sources import (
 from sfumato_audit.subjects.sparse import session_plan, session_subject
 from sfumato_audit.subjects.textbook import Counts, broken_textbook_subjects
 from sfumato_audit.subjects.units import (
+    IN_GROUPS,
     UNIT,
     Counted,
     People,
     count_rows,
+    counted_in_the_vault,
     granted,
     ledger_subject,
     unit_subject,
@@ -424,6 +426,13 @@ def _wrong_units() -> tuple[Subject[People], ...]:
     mixed = "ledger: costs per person and per row are added up"
     return (
         *(unit_subject(name, "add-remove", c, is_broken=True) for name, c in wrong.items()),
+        unit_subject(
+            "privacy unit with groups: rows alone are bounded",
+            "add-remove",
+            counted_in_the_vault("add-remove"),
+            is_broken=True,
+            unit=IN_GROUPS,
+        ),
         ledger_subject(mixed, granted(False), is_broken=True),
     )
 

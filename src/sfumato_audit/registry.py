@@ -157,6 +157,7 @@ def required() -> frozenset[str]:
     names += [f"selection:{name}" for name in get_args(SelectionMechanism)]
     names += [f"cost:{part.__name__}" for part in get_args(Part)]
     names.append("unit:rows")  # people with several rows, of which some are kept
+    names.append("unit:groups")  # the same, in a few groups
     return frozenset(names) | frozenset(_promising())
 
 

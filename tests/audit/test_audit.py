@@ -144,6 +144,7 @@ def test_the_list_of_wrong_mechanisms_holds_what_it_must():
         "one request in two writings",
         "privacy unit: the bound is not applied",
         "privacy unit: the first rows",
+        "privacy unit with groups: rows alone",
         "sparse vector, Gaussian queries: one draw for all",
         "mwem: noise in the wrong unit",
         "session: the same words in every draw",

@@ -264,7 +264,7 @@ def read_session(path: str | Path) -> SessionSpec:
         name=tables.data.name,
         domain=domain_of(file, tables),
         neighbours=tables.data.neighbours,
-        unit=unit_from(file, tables.data.unit, tables.data.rows_per_unit, ("data",)),
+        unit=unit_from(file, tables.data, ("data",)),
         budget=budget_from(file, tables.budget, ("budget",)),
         ledger=ledger_from(file, tables.ledger, file.folder or Path()),
         public=source_from(file, options.public, ("session", "public")),

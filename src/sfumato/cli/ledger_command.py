@@ -111,6 +111,17 @@ def create(
     rows_per_unit: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Rows of one unit that are counted.")
     ] = None,
+    groups_per_unit: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Groups that the rows of one unit lie in."),
+    ] = None,
+    rows_per_group: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Rows of one unit in one group.")
+    ] = None,
+    groups_by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ATTRIBUTE", help="Whose cells are the groups; may be repeated."),
+    ] = None,
     spec_path: Annotated[
         Path | None,
         typer.Option(
@@ -125,17 +136,20 @@ def create(
     create = true. An existing ledger is never touched.
     """
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho, "mu": mu, "pure": pure}
+    of_groups = (groups_per_unit, rows_per_group, groups_by)
     if spec_path is None:
         if path is None or table_id is None:
             raise LedgerError(
                 "a ledger needs a place and the name of its table: sfumato ledger create LEDGER "
                 "--table NAME --epsilon 1, or --spec SPEC to take both from a spec"
             )
-        total, protects = _budget(**amounts), _unit(unit, rows_per_unit)
+        total, protects = _budget(**amounts), _unit(unit, rows_per_unit, *of_groups)
         check_ledger_folder(path)
         ledger = Ledger.create(path, total, table_id, check_neighbours(neighbours), unit=protects)
     else:
-        if any(v is not None for v in (table_id, unit, rows_per_unit, *amounts.values())):
+        if any(
+            v is not None for v in (table_id, unit, rows_per_unit, *of_groups, *amounts.values())
+        ):
             raise LedgerError("--spec says all of it; leave the other options out")
         place, terms = _from_spec(spec_path)
         path = path or place
@@ -246,11 +260,17 @@ def _budget(**amounts: str | None) -> Budget:
     return Budget(**{name: value for name, value in amounts.items() if value is not None})
 
 
-def _unit(named: str | None, rows: int | None) -> Unit | None:
-    if rows is not None:
+def _unit(
+    named: str | None,
+    rows: int | None,
+    groups: int | None,
+    rows_per_group: int | None,
+    by: list[str] | None,
+) -> Unit | None:
+    if rows is not None or groups is not None or rows_per_group is not None or by:
         if named is None:
             raise LedgerError("--rows-per-unit is the bound of a column; name it with --unit")
-        return PrivacyUnit(named, rows)
+        return PrivacyUnit(named, rows, groups, rows_per_group, by or ())
     if named is None or named in ("row", "event"):
         return None if named is None else check_unit(named)
     raise LedgerError(

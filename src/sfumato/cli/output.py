@@ -228,7 +228,10 @@ def neighbours_in_words(neighbours: str, unit: PrivacyUnit | None) -> str:
     if unit is None:
         who = "one record"
     else:
-        who = f"all records of one {unit.column} (at most {unit.rows} are counted)"
+        from sfumato.domain.privacy_unit import counted_rows
+
+        rows = unit.rows if unit.groups is None else counted_rows(unit)
+        who = f"all records of one {unit.column} (at most {rows} are counted)"
     change = "added or removed" if neighbours == "add-remove" else "replaced"
     return f"{neighbours}: {who} may be {change}"
 

@@ -2,7 +2,8 @@
 """The spec file: everything a release needs, in one TOML file that people can review.
 
     records       "all-inside": every record lies in the domain, so their number may be public
-    [data]        source, query, csv, name, domain, neighbours, unit, rows_per_unit; of CSV files
+    [data]        source, query, csv, name, domain, neighbours, unit, rows_per_unit,
+                  groups_per_unit, rows_per_group, groups_by; of CSV files
                   encoding, delimiter, quote, header, decimal, thousands, date_format, null_values
     [domain.*]    the attributes (unless data.domain names a file that declares them)
     [[workload]]  what is asked
@@ -107,6 +108,9 @@ class DataTable(FileTable):
     neighbours: Literal["add-remove", "replace-one"] = "add-remove"
     unit: Text | None = None
     rows_per_unit: Annotated[int, Field(ge=1)] | None = None
+    groups_per_unit: Annotated[int, Field(ge=1)] | None = None
+    rows_per_group: Annotated[int, Field(ge=1)] | None = None
+    groups_by: list[Text] | None = None
 
 
 class PlannedTable(FileTable):
@@ -432,7 +436,7 @@ def read_spec(path: str | Path, *, needs_workload: bool = True) -> Spec:
         domain=domain,
         workload=workload_from(file, domain) if has_workload else marginals(domain, 0),
         neighbours=tables.data.neighbours,
-        unit=unit_from(file, tables.data.unit, tables.data.rows_per_unit, ("data",)),
+        unit=unit_from(file, tables.data, ("data",)),
         budget=budget,
         error=error,
         delta=delta,
@@ -634,20 +638,29 @@ def table_from(file: TomlFile, table: DataTable, at: KeyPath) -> str | SqlSource
         raise file.error(str(error), (*at, key if key in keys else keys[0])) from None
 
 
-def unit_from(
-    file: TomlFile, column: str | None, rows: int | None, at: KeyPath
-) -> PrivacyUnit | None:
-    """The privacy unit of a table of the file, from its column and its bound."""
-    if (column is None) != (rows is None):
+def unit_from(file: TomlFile, table: DataTable, at: KeyPath) -> PrivacyUnit | None:
+    """The privacy unit of a table of the file, from its column and its bounds."""
+    groups = (table.groups_per_unit, table.rows_per_group, table.groups_by)
+    is_bounded = table.rows_per_unit is not None or any(each is not None for each in groups)
+    if (table.unit is None) == is_bounded:
         raise file.error(
             "a privacy unit needs both its column (unit) and a bound on the rows of one unit "
             '(rows_per_unit), for example unit = "person_id" and rows_per_unit = 5',
-            (*at, "unit" if column is not None else "rows_per_unit"),
+            (*at, "unit" if table.unit is not None else _bound_key(table)),
         )
     try:
-        return None if column is None or rows is None else PrivacyUnit(column, rows)
+        if table.unit is None:
+            return None
+        most, each, by = groups
+        return PrivacyUnit(table.unit, table.rows_per_unit, most, each, by or ())
     except SchemaError as error:
-        raise file.error(str(error), (*at, "rows_per_unit")) from None
+        raise file.error(str(error), (*at, _bound_key(table))) from None
+
+
+def _bound_key(table: DataTable) -> str:
+    """The first bound on a privacy unit that a file names."""
+    keys = ("rows_per_unit", "groups_per_unit", "rows_per_group", "groups_by")
+    return next(key for key in keys if getattr(table, key) is not None)
 
 
 def budget_from(file: TomlFile, table: PlannedTable, at: KeyPath) -> Budget:

@@ -8,20 +8,26 @@ unit only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sfumato.domain.domain_limits import LIMITS
+from sfumato.domain.values import Values
 from sfumato.errors import SchemaError
-from sfumato.text import shown
+from sfumato.text import did_you_mean, listing, shown
+
+if TYPE_CHECKING:
+    from sfumato.domain.attributes import Attribute
 
 __all__ = [
     "PrivacyUnit",
     "Unit",
     "check_privacy_unit",
     "check_unit",
+    "counted_rows",
+    "person_json",
     "unit_from_json",
     "unit_in_words",
     "unit_json",
@@ -29,17 +35,24 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class PrivacyUnit:
     """All records that share a value of ``column`` belong to one person.
 
     At most ``rows`` of them are counted, chosen at random in the vault, so that one person moves
     the histogram by at most ``rows``. Without a privacy unit, one row is one person.
 
+    With ``groups`` they lie in at most so many groups, which are the combinations of cells of the
+    attributes ``by``, with at most ``rows_per_group`` in each. Tables by group then need less
+    noise: a person with 10 rows on 10 days moves the counts by day by sqrt(10) in L2, not by 10.
+
     Args:
         column: The name of the column.
         rows: The most rows of one value that are counted: a whole number from 1 to 2^44, the most
-            records that a table can have.
+            records that a table can have. With groups it may be left out: their product.
+        groups: The most groups that the counted rows of one value lie in.
+        rows_per_group: The most rows in one of these groups; 1 unless it is said.
+        by: The attributes whose cells are the groups, such as ``("day",)``.
 
     Raises:
         SchemaError: If it is anything else.
@@ -47,20 +60,108 @@ class PrivacyUnit:
 
     column: str
     rows: int
+    groups: int | None = None
+    rows_per_group: int | None = None
+    by: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.column, str) or not self.column:
-            raise SchemaError(
-                f"a privacy unit needs the name of its column, got {shown(self.column)}"
-            )
-        rows = _whole(self.rows)
-        if rows is None or not 1 <= rows <= LIMITS.rows_per_unit:
+    def __init__(
+        self,
+        column: str,
+        rows: int | None = None,
+        groups: int | None = None,
+        rows_per_group: int | None = None,
+        by: str | Iterable[str] = (),
+    ) -> None:
+        if not isinstance(column, str) or not column:
+            raise SchemaError(f"a privacy unit needs the name of its column, got {shown(column)}")
+        bounds = _group_bounds(groups, rows_per_group, by)
+        if rows is None and bounds is not None:
+            rows = min(bounds[0] * bounds[1], LIMITS.rows_per_unit)
+        most = _bound(rows)
+        if most is None:
             raise SchemaError(
                 f"a privacy unit needs a bound on the rows of one unit, a whole number from 1 to "
-                f"{LIMITS.rows_per_unit:,}, got {shown(self.rows)}; for example "
-                f"PrivacyUnit({shown(self.column)}, 5)"
+                f"{LIMITS.rows_per_unit:,}, got {shown(rows)}; for example "
+                f"PrivacyUnit({shown(column)}, 5)"
             )
-        object.__setattr__(self, "rows", rows)  # an integer of numpy becomes one of Python
+        object.__setattr__(self, "column", column)
+        if bounds is None:
+            _set(self, most, None, None, ())
+        else:
+            # What no choice of rows can reach is no bound: equal meaning, equal units.
+            each = min(bounds[1], most)
+            _set(
+                self, min(most, min(bounds[0], most) * each), min(bounds[0], most), each, bounds[2]
+            )
+
+    def __repr__(self) -> str:
+        return f"PrivacyUnit({', '.join(self._arguments())})"
+
+    def _arguments(self) -> list[str]:
+        """The arguments that make it, as Python writes them."""
+        out = [f"column={self.column!r}", f"rows={self.rows}"]
+        if self.groups is not None:
+            out += [f"groups={self.groups}", f"rows_per_group={self.rows_per_group}"]
+            out.append(f"by={self.by!r}")
+        return out
+
+    @property
+    def greatest_square(self) -> int:
+        """The greatest sum over groups of the squared number of rows; ``rows^2`` without groups.
+
+        Full groups first: ``sum n_g^2`` with ``n_g <= rows_per_group`` and ``sum n_g <= rows`` is
+        convex, so it is greatest at a corner.
+        """
+        if self.rows_per_group is None:
+            return self.rows**2
+        full, rest = divmod(self.rows, self.rows_per_group)
+        return full * self.rows_per_group**2 + rest**2
+
+    @property
+    def full_groups(self) -> int:
+        """How many groups can have all the rows that a group may have; 1 without groups."""
+        return 1 if self.rows_per_group is None else self.rows // self.rows_per_group
+
+
+def _set(
+    unit: PrivacyUnit, rows: int, groups: int | None, each: int | None, by: tuple[str, ...]
+) -> None:
+    values = {"rows": rows, "groups": groups, "rows_per_group": each, "by": by}
+    for name, value in values.items():
+        object.__setattr__(unit, name, value)
+
+
+def _bound(value: object) -> int | None:
+    """A bound on rows or groups as a Python integer, or None if it is none."""
+    whole = _whole(value)
+    return whole if whole is not None and 1 <= whole <= LIMITS.rows_per_unit else None
+
+
+def _group_bounds(
+    groups: object, rows_per_group: object, by: object
+) -> tuple[int, int, tuple[str, ...]] | None:
+    """The bounds on groups and on rows in a group, and the attributes, sorted; None without."""
+    names = (by,) if isinstance(by, str) else tuple(by) if isinstance(by, Iterable) else (by,)
+    if not all(isinstance(name, str) and name for name in names):
+        raise SchemaError(
+            f"by names the attributes whose cells are the groups of a privacy unit, got "
+            f'{shown(by)}; for example by=("day",)'
+        )
+    if groups is None and rows_per_group is None and not names:
+        return None
+    if groups is None or not names:
+        raise SchemaError(
+            "groups of a privacy unit need their number and their attributes, for example "
+            'PrivacyUnit("person", groups=10, rows_per_group=1, by=("day",))'
+        )
+    most, each = _bound(groups), _bound(1 if rows_per_group is None else rows_per_group)
+    if most is None or each is None:
+        what, got = ("groups", groups) if most is None else ("rows_per_group", rows_per_group)
+        raise SchemaError(
+            f"{what} of a privacy unit must be a whole number from 1 to "
+            f"{LIMITS.rows_per_unit:,}, got {shown(got)}"
+        )
+    return most, each, tuple(sorted(set(names)))
 
 
 def _whole(value: object) -> int | None:
@@ -73,6 +174,9 @@ def _whole(value: object) -> int | None:
         return None
 
 
+_KEYS = {"column", "rows"}
+_GROUP_KEYS = {"groups", "rows_per_group", "by"}
+
 Unit: TypeAlias = PrivacyUnit | Literal["row", "event"]
 """What two neighbouring inputs differ in: all records of one person, one row of a table, or one
 event of a series (what one person adds to one step of a stream, or to the counts of a watch)."""
@@ -83,12 +187,23 @@ def unit_of(unit: PrivacyUnit | None) -> Unit:
     return "row" if unit is None else unit
 
 
-def check_privacy_unit(value: object) -> PrivacyUnit | None:
+def check_privacy_unit(
+    value: object, attributes: Iterable[Attribute] | None = None
+) -> PrivacyUnit | None:
     """Return ``value`` if it is the privacy unit of a plan on a table, or None.
 
-    >>> check_privacy_unit(PrivacyUnit("patient", 5)), check_privacy_unit(None)
-    (PrivacyUnit(column='patient', rows=5), None)
+    Its groups must be cells of the attributes, where these are given: a record with values is
+    spread over several.
     """
+    if isinstance(value, PrivacyUnit) and attributes is not None:
+        names = [a.name for a in attributes if not isinstance(a, Values)]
+        lacking = [name for name in value.by if name not in names]
+        if lacking:
+            raise SchemaError(
+                f"the groups of a privacy unit are cells of attributes of the domain, and "
+                f"{listing(lacking)} is none; declare it in the schema, or change by"
+                f"{did_you_mean(lacking[0], names)}"
+            )
     if value is None or isinstance(value, PrivacyUnit):
         return value
     column = value if isinstance(value, str) else "id"
@@ -123,14 +238,28 @@ def unit_json(unit: Unit) -> object:
 
     >>> unit_json(PrivacyUnit("patient", 5)), unit_json("row")
     ({'column': 'patient', 'rows': 5}, 'row')
+    >>> unit_json(PrivacyUnit("patient", groups=7, rows_per_group=2, by="day"))
+    {'column': 'patient', 'rows': 14, 'groups': 7, 'rows_per_group': 2, 'by': ['day']}
     """
-    return unit if isinstance(unit, str) else {"column": unit.column, "rows": unit.rows}
+    return unit if isinstance(unit, str) else _as_json(unit)
+
+
+def person_json(unit: PrivacyUnit | None) -> dict[str, object] | None:
+    """Return the privacy unit of a plan on a table as JSON; None where one row is one person."""
+    return None if unit is None else _as_json(unit)
+
+
+def _as_json(unit: PrivacyUnit) -> dict[str, object]:
+    out: dict[str, object] = {"column": unit.column, "rows": unit.rows}
+    if unit.groups is not None:
+        out |= {"groups": unit.groups, "rows_per_group": unit.rows_per_group, "by": list(unit.by)}
+    return out
 
 
 def unit_from_json(value: object) -> Unit:
     """Read what `unit_json` wrote."""
-    if isinstance(value, Mapping) and set(value) == {"column", "rows"}:
-        return PrivacyUnit(str(value["column"]), value["rows"])
+    if isinstance(value, Mapping) and set(value) in (_KEYS, _KEYS | _GROUP_KEYS):
+        return PrivacyUnit(**{str(name): each for name, each in value.items()})
     return check_unit(value)
 
 
@@ -142,4 +271,19 @@ def unit_in_words(unit: Unit) -> str:
     """
     if isinstance(unit, str):
         return f"one {unit}"
-    return f"all rows that share a value of {unit.column!r} (at most {unit.rows:,} of them counted)"
+    return f"all rows that share a value of {unit.column!r} (at most {counted_rows(unit)} counted)"
+
+
+def counted_rows(unit: PrivacyUnit) -> str:
+    """Return how many rows of one unit are counted, in words.
+
+    >>> counted_rows(PrivacyUnit("patient", 5))
+    '5 of them'
+    >>> counted_rows(PrivacyUnit("patient", groups=7, rows_per_group=2, by="day"))
+    "14 of them, in at most 7 groups by 'day' and 2 in each"
+    """
+    rows = f"{unit.rows:,} of them"
+    if unit.groups is None:
+        return rows
+    by = " and ".join(repr(name) for name in unit.by)
+    return f"{rows}, in at most {unit.groups:,} groups by {by} and {unit.rows_per_group:,} in each"

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from sfumato.digest import canonical_json, sha256
-from sfumato.domain.privacy_unit import Unit, check_unit
+from sfumato.domain.privacy_unit import PrivacyUnit, Unit, check_unit
 from sfumato.errors import LedgerError
 from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger import transaction as transaction_module
@@ -643,6 +643,10 @@ class Terms:
             arguments += ["--unit", self.unit]
         else:
             arguments += ["--unit", self.unit.column, "--rows-per-unit", str(self.unit.rows)]
+            if self.unit.groups is not None:
+                arguments += ["--groups-per-unit", str(self.unit.groups)]
+                arguments += ["--rows-per-group", str(self.unit.rows_per_group)]
+                arguments += [part for name in self.unit.by for part in ("--groups-by", name)]
         return shlex.join(arguments)
 
 
@@ -760,6 +764,8 @@ def _in_python(
     parts = ", ".join(f'{key}="{_decimal(v)}"' for key, v in budget.as_json().items())
     about = "" if neighbours == "add-remove" else f', "{neighbours}"'
     whose = repr(unit) if isinstance(unit, str) else f"sf.PrivacyUnit({unit.column!r}, {unit.rows})"
+    if isinstance(unit, PrivacyUnit) and unit.groups is not None:
+        whose = f"sf.{unit!r}"
     return (
         f"\nor in Python:\n  sf.Ledger.create({str(place)!r}, sf.Budget({parts}), {name!r}{about}, "
         f"unit={whose})"

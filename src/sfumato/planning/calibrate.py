@@ -16,8 +16,9 @@ blocks (``sensitivity.py``), never more than 2 (for coefficients without negativ
 the longest column; epsilon takes the diameter in L1, never more than twice the longest. Where a
 rule of the domain or the source itself drops records, or a person may have fewer rows than allowed,
 the replaced record can fall in no cell at all: then both take at least the longest column. A
-privacy unit of r rows moves h by r such steps at once: r times the norm. Public totals, which no
-move changes, may have next to no noise (``replace_one.py``).
+privacy unit of r rows moves h by r such steps at once: r times the norm; one with groups by what
+its groups can move together (``unit_moves.py``). Public totals, which no move changes, may have
+next to no noise (``replace_one.py``).
 
 A block whose coefficients are so fine that noise on their own grid could not be drawn (scales
 beyond 2^40 steps) is rounded to a coarser grid, of 2^30 steps per standard deviation, before the
@@ -45,10 +46,12 @@ from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import may_lose_a_record
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.strategy.base import Strategy
+from sfumato.strategy.unit_moves import bound_of_groups, moved_by_groups
 from sfumato.types import Neighbours, Noise
 
 __all__ = [
     "calibrate",
+    "excess_of_unit",
     "privacy_loss",
     "unit_variances",
 ]
@@ -116,6 +119,23 @@ def unit_variances(
     moved = _moved(strategy, shares, neighbours, unit, may_drop_records)
     power = moved ** (2 / p) * (2 if p == 1 else 1)  # Laplace noise of scale b has 2 b^2
     return tuple(power / share**2 for share in strategy.shares)
+
+
+def excess_of_unit(strategy: Strategy, unit: PrivacyUnit | None, neighbours: Neighbours) -> float:
+    """How much more a unit with groups costs than a lower bound on it, next to one record.
+
+    The squared sensitivity for the unit over that for one record, over what a lower bound for one
+    record is multiplied by to hold for the unit; 1 without groups, where both are ``rows^2``.
+    docs/proofs/units.md, Theorem 4.
+    """
+    if unit is None or unit.groups is None:
+        return 1.0
+    p = strategy.norm
+    shares = [share**p for share in strategy.shares]
+    whole = _moved(strategy, shares, neighbours, unit, may_drop_records=True)
+    one = strategy.noise_sensitivity(neighbours, True, shares)
+    workload = strategy.in_normal_form.workload
+    return float((whole / one) ** (2 / p) / bound_of_groups(workload, unit))
 
 
 def privacy_loss(
@@ -198,7 +218,15 @@ def _moved(
     drops = may_lose_a_record(strategy.workload.domain, unit, may_drop_records)
     key = ("moved", tuple(scales), neighbours, drops)
     power = strategy.remembered(key, lambda: strategy.noise_sensitivity(neighbours, drops, scales))
-    return power * (1.0 if unit is None else float(unit.rows)) ** strategy.norm
+    by_rows = power * (1.0 if unit is None else float(unit.rows)) ** strategy.norm
+    if unit is None or unit.groups is None or strategy.norm != 2:
+        return by_rows
+    grouped = ("moved by groups", tuple(scales), neighbours, unit)
+    planned = strategy.in_normal_form
+    by_groups = planned.remembered(
+        grouped, lambda: moved_by_groups(planned, unit, neighbours, scales)
+    )
+    return by_rows if by_groups is None else min(by_rows, by_groups)
 
 
 def _on_grid(noise: Noise, scale: float, fraction_bits: int, unit_bits: int) -> BlockNoise:

@@ -19,7 +19,7 @@ import numpy as np
 
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, WorkloadError
-from sfumato.planning.calibrate import privacy_loss
+from sfumato.planning.calibrate import excess_of_unit, privacy_loss
 from sfumato.planning.joint_errors import AllWithin, JointErrors
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import Budget, may_lose_a_record
@@ -257,7 +257,9 @@ class Forecast:
         ``replace_one_bound`` one for replace-one neighbours (of single records, not of persons with
         several), at unit noise, on the weighted squared error of the objective: their sum, or the
         largest. It is one for Laplace noise too, as no column is shorter in L1 than in L2, but a
-        loose one.
+        loose one. For a unit with groups it is multiplied by what a person adds at least
+        (`strategy.unit_moves.bound_of_groups`): nearly tight where all groups are asked alike,
+        loose elsewhere.
         """
         bound, strategy = self.known_bound, self.strategy
         if not bound or strategy.records is not None:
@@ -265,7 +267,7 @@ class Forecast:
         if self.neighbours == "replace-one" and self.unit is not None:
             return None
         error = strategy.weighted_error(self.objective, self.neighbours, self._drops)
-        return sqrt(error / bound)
+        return sqrt(error * excess_of_unit(strategy, self.unit, self.neighbours) / bound)
 
     @property
     def certified_noise(self) -> tuple[Noise, ...]:

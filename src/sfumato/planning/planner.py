@@ -40,6 +40,7 @@ from sfumato.strategy.base import Strategy, check_measured, check_rank, check_un
 from sfumato.strategy.biased import approximate
 from sfumato.strategy.pieces import sum_of_bounds
 from sfumato.strategy.replace_one import for_replace_one
+from sfumato.strategy.unit_moves import bound_of_groups
 from sfumato.types import Neighbours, Noise, Objective, Progress
 from sfumato.workload.workload import Workload
 
@@ -305,6 +306,8 @@ class _Race:
             domain = self.strategies.workload.domain
             drops = may_lose_a_record(domain, self.unit, self.may_drop_records)
             strategy = self.strategies.of(name, loss, self.neighbours, drops, watch)
+            if self.unit is not None and self.unit.groups is not None:
+                strategy = self.of_groups(strategy, name, loss)
             rough = self.rough(strategy, loss)
             if rough is not None and rough[0] > self.least * LIMITS.rough_ratio:
                 self.note(strategy, rough[0])
@@ -339,6 +342,18 @@ class _Race:
             self.is_stopped |= self.strategies.was_stopped(name)
         self.enter(entry)
         return candidate
+
+    def of_groups(self, strategy: Strategy, name: str, loss: float) -> Strategy:
+        """The better of what was made for one replaced record and for one added or removed.
+
+        The former reads differences across groups, which a person with several groups moves most.
+        """
+        if self.neighbours == "add-remove" or strategy.records is not None:
+            return strategy
+        plain = self.strategies.of(name, loss)
+        whose = (self.neighbours, self.unit, self.may_drop_records)
+        errors = [self.strategies.at_unit_loss(s, *whose)[0] for s in (plain, strategy)]
+        return plain if errors[0] <= errors[1] else strategy
 
     def rough(self, strategy: Strategy, loss: float) -> tuple[float, float, float] | None:
         """Weighted, mean and largest error up to the rounding of noise scales, 2^-16 of them.
@@ -413,7 +428,7 @@ class _Race:
         if noise == "gaussian" and best.certificate <= LIMITS.good_certificate:
             return f"not tried: {best.mechanism} is within 1% of the least possible"
         # A column is no shorter in L1 than in L2, and Laplace noise of scale b has variance 2 b^2.
-        rows = 1 if best.unit is None else best.unit.rows
+        rows = 1.0 if best.unit is None else sqrt(bound_of_groups(best.workload, best.unit))
         if noise == "laplace" and sqrt(2 * bound / self.weight) * rows / loss >= self.least:
             return f"not tried: no Laplace mechanism has less error than {best.mechanism}"
         return ""

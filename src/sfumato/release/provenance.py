@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit, counted_rows, person_json
 from sfumato.errors import SfumatoError
 from sfumato.planning.forecast import Forecast
 from sfumato.privacy.budget import Budget, number_text
@@ -206,7 +206,7 @@ def _promised(plan: Promised, created: object = None) -> dict[str, object]:
         "guarantee": guarantee(plan),
         "budget": plan.budget.as_json(),
         "neighbours": plan.neighbours,
-        "privacy_unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+        "privacy_unit": person_json(unit),
         "cost": plan.cost.as_json(),
         "cost_in_words": cost_in_words(plan.cost, plan.budget),
     }
@@ -279,11 +279,16 @@ def guarantee(plan: Promised) -> str:
         what = f"one row is {'added or removed' if is_adding else 'replaced by another'}"
     else:
         change = "added or removed" if is_adding else "replaced by others"
-        what = f"all rows of one {unit.column!r} are {change} (at most {unit.rows} are counted)"
+        what = f"all rows of one {unit.column!r} are {change} ({_counted(unit)} are counted)"
     return (
         f"If {what}, the probabilities of what is released here change by no more than "
         f"{_promise(plan.budget)} allows."
     )
+
+
+def _counted(unit: PrivacyUnit) -> str:
+    """How many rows of one unit are counted, in words."""
+    return f"at most {unit.rows if unit.groups is None else counted_rows(unit)}"
 
 
 def cost_in_words(cost: Cost, budget: Budget) -> str:

@@ -381,6 +381,9 @@ def _facts(release: Release, records: int | None) -> str:
     if isinstance(unit, Mapping):
         column = str(unit["column"])
         who = f"a person is one {column!r}; at most {unit['rows']} of their rows are counted"
+        if "groups" in unit:
+            by = ", ".join(str(name) for name in unit["by"])
+            who += f", in at most {unit['groups']} groups by {by}, {unit['rows_per_group']} in each"
     neighbours = str(record["neighbours"])
     facts = [
         ("Budget", release.budget.describe(), "what may be spent on this release"),

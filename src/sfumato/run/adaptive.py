@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.measurement import Transcript
 from sfumato.planning.adaptive_costs import Spending, asked_domain, candidate_sets, moves_of
@@ -189,7 +189,7 @@ class AdaptivePlan:
             "mechanism": self.mechanism,
             "rounds": self.rounds,
             "neighbours": self.neighbours,
-            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "unit": person_json(unit),
             "budget": self.budget.as_json(),
         }
 
@@ -404,7 +404,7 @@ def plan_adaptive(
         )
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
-    unit = check_privacy_unit(unit)
+    unit = check_privacy_unit(unit, workload.domain.attributes)
     if method not in ("tables", "mwem", "boosting"):
         raise PlanError(f'method must be "tables", "mwem" or "boosting", got {method!r}')
     if method != "tables" and workload.domain.size > REFINE_LIMITS.learned_cells:

@@ -29,7 +29,7 @@ import numpy as np
 
 from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
 from sfumato.errors import BudgetError, PlanError, WorkloadError
 from sfumato.ledger.account import percent
 from sfumato.planning.selection_plans import (
@@ -258,7 +258,7 @@ class SelectionPlan:
             "counts": law.with_counts,
             "noise": noise,
             "neighbours": self.neighbours,
-            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "unit": person_json(unit),
             "budget": self.budget.as_json(),
             **({} if self.nearest is None else {"nearest": str(self.nearest)}),
         }
@@ -609,7 +609,10 @@ def plan_selection(
     share = None if nearest is None else _share(nearest, which)
     which = "largest" if which is None else which
     _check(budget, which, counts, mechanism, confidence)
-    unit, neighbours = check_privacy_unit(unit), check_neighbours(neighbours)
+    unit, neighbours = (
+        check_privacy_unit(unit, work.domain.attributes),
+        check_neighbours(neighbours),
+    )
     _check_scores(work)
     distinct = _plain(work).normal.workload
     number = check_candidates(distinct.queries, 1 if top is None else top)

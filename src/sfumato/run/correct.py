@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from sfumato.digest import canonical_json
-from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.planning.sparse_plans import SparsePlan, plan_sparse
@@ -178,7 +178,7 @@ class Correction:
             "tolerance": self.threshold,
             "bits": self.bits,
             "neighbours": self.neighbours,
-            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "unit": person_json(unit),
         }
 
     def drawn(
@@ -409,6 +409,7 @@ def correct(
         raise PlanError(f"tolerance must be a number above 0 and below 2^44, got {tolerance!r}")
     own = answer_bits(workload)
     bits = max(own, PLANNING_LIMITS.sparse_grid_bits)
+    unit = check_privacy_unit(unit, workload.domain.attributes)
     moved = int(answer_moves(workload, check_neighbours(neighbours), unit).max()) << (bits - own)
     plan = plan_sparse(
         budget,

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.attributes import Attribute
 from sfumato.domain.discovery import Findings, OpenAttribute, OpenCategory, OpenDomain
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json, unit_of
 from sfumato.errors import PlanError
 from sfumato.planning.discovery_plans import key_law
 from sfumato.privacy.budget import Budget, check_neighbours
@@ -249,7 +249,7 @@ class DiscoveryPlan:
             "mechanism": "discovery",
             "searches": [search.request() for search in self.searches],
             "neighbours": self.neighbours,
-            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "unit": person_json(unit),
             "budget": self.budget.as_json(),
         }
 

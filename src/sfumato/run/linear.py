@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from sfumato.digest import canonical_json, json_digest
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
 from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.ledger.account import Account, Price
 from sfumato.ledger.entries import Entry
@@ -861,7 +861,7 @@ def request_of(
         "mechanism": mechanism or "best",
         "objective": objective,
         "neighbours": neighbours,
-        "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+        "unit": person_json(unit),
         "budget": budget.as_json(),
         "most_records": most_records,
     }
@@ -1024,7 +1024,7 @@ def _check_plan(
         raise PlanError(
             f"plan needs a workload such as sf.marginals(domain, 2), got {type(workload).__name__}"
         )
-    checked = check_neighbours(neighbours), check_privacy_unit(unit)
+    checked = check_neighbours(neighbours), check_privacy_unit(unit, workload.domain.attributes)
     if mechanism is not None and not isinstance(mechanism, str):
         raise PlanError(f"mechanism is the name of one, such as 'laplace', got {shown(mechanism)}")
     if (budget is None) == (error is None):

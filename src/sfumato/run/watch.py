@@ -31,7 +31,7 @@ import numpy as np
 
 from sfumato.digest import canonical_json
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit, person_json, unit_of
 from sfumato.errors import LedgerError, LedgerFrozen, PlanError, SfumatoError, TableError
 from sfumato.ledger.entries import State
 from sfumato.ledger.store import is_gone, this_process
@@ -450,9 +450,10 @@ class TableWatch(WatchRun):
 
     def request(self) -> dict[str, object]:
         """What is watched, and where."""
-        column = {"domain": self.columns.digest(), "attribute": self.attribute}
+        column: dict[str, object] = {"domain": self.columns.digest(), "attribute": self.attribute}
         if self.person is not None:
-            column["unit"] = f"{self.person.column}: {self.person.rows}"
+            about = f"{self.person.column}: {self.person.rows}"
+            column["unit"] = about if self.person.groups is None else person_json(self.person)
         return self.watch.request() | column
 
     def checked(self, table: object) -> TableWatch:

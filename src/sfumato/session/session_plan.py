@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from sfumato.digest import json_digest
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
 from sfumato.errors import PlanError
 from sfumato.planning.adaptive_costs import Spending
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
@@ -129,7 +129,7 @@ class SessionParameters:
         if not isinstance(budget, Budget):
             raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
         check_domain(domain, "a session")
-        unit = check_privacy_unit(unit)
+        unit = check_privacy_unit(unit, domain.attributes)
         neighbours = check_neighbours(neighbours)
         _check_numbers(questions, updates, records, level, beta)
         if learning not in ("fit", "hedge"):
@@ -307,7 +307,7 @@ class SessionParameters:
             "domain": self.domain.digest(),
             "budget": self.budget.as_json(),
             "neighbours": self.neighbours,
-            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "unit": person_json(unit),
             "questions": self.questions,
             "updates": self.updates,
             "sparse": self.sparse.as_json(),

@@ -214,7 +214,7 @@ class MeasuredQueries:
         moves = self.moves(norm, may_drop_records)
         if moves is not None:
             return min(bound, moves.maximum(scales))
-        together = self._once(("together", norm), lambda: self._together(norm))
+        together = self.computed_once(("together", norm), lambda: self._together(norm))
         if together is not None:
             # No block counts more than so many times what it does by its share.
             most = max(s / share**norm for s, share in zip(scales, self.shares, strict=True))
@@ -238,7 +238,7 @@ class MeasuredQueries:
 
     def block_diameters(self, norm: Norm) -> tuple[float, ...]:
         """At least ``|M_b (e_i - e_j)|_p^p`` of every block by itself, over all cells i, j."""
-        return self._once(("diameters", norm), lambda: self._diameters(norm))
+        return self.computed_once(("diameters", norm), lambda: self._diameters(norm))
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
         of_one = squared_diameter if norm == 2 else l1_diameter
@@ -247,12 +247,12 @@ class MeasuredQueries:
     def moves(self, norm: Norm, may_drop_records: bool) -> BlockMoves | None:
         """How far every replaced record moves every block, where they are few enough to list."""
         key = ("moves", norm, may_drop_records)
-        return self._once(key, lambda: self._moves(norm, may_drop_records))
+        return self.computed_once(key, lambda: self._moves(norm, may_drop_records))
 
     def _moves(self, norm: Norm, may_drop_records: bool) -> BlockMoves | None:
         return pair_moves([b.term for b in self.blocks], may_drop_records, norm)
 
-    def _once(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
+    def computed_once(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
         """What ``compute`` returns, computed once under every key."""
         if key not in self._computed:
             self._computed[key] = compute()
@@ -534,7 +534,9 @@ class Strategy(MeasuredQueries, Reconstruction):
     ) -> float:
         """The square of the sensitivity in the norm of the noise, blocks scaled by shares."""
         key = ("squared sensitivity", neighbours, may_drop_records)
-        power = self._once(key, lambda: self.noise_sensitivity(neighbours, may_drop_records))
+        power = self.computed_once(
+            key, lambda: self.noise_sensitivity(neighbours, may_drop_records)
+        )
         return power if self.norm == 2 else power**2
 
     @property

@@ -135,6 +135,28 @@ class Piece(Term):
         alone = norm * float(own.max())
         return max(farthest, apart + GRAM_ERROR * alone, alone)
 
+    def inner_factors(self, most_cells: int) -> dict[str, Array] | None:
+        """One matrix per axis, where at most one of the class axes has several classes."""
+        wide = [i for i in self.class_axes if self.axes[i].classes > 1]
+        if len(wide) > 1 or any(a.cells > most_cells for a in self.axes):
+            return None
+        columns = self.entries.astype(np.float64)
+        gram, out = columns.T @ columns, {}
+        for i, (axis, label) in enumerate(zip(self.axes, self.part, strict=True)):
+            if label != CLASS_SUMS:
+                is_inside = axis.class_of == label
+                own = np.outer(is_inside, is_inside) * -float(axis.sizes[label])
+                own[np.diag_indices_from(own)] *= 1 - float(axis.sizes[label])
+            elif i in wide:
+                own = gram[np.ix_(axis.class_of, axis.class_of)]
+            else:
+                own = np.ones((axis.cells, axis.cells))
+            out[axis.name] = own
+        if not wide and out:
+            first = next(iter(out))
+            out[first] = out[first] * float(gram[0, 0])
+        return out
+
     def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
         """One joint array over the class axes, one vector for every other."""
         factors: list[tuple[tuple[str, ...], Array]] = []

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlockMoves",
+    "cell_of",
     "farthest_move",
     "l1_diameter",
     "pair_moves",
@@ -106,7 +107,7 @@ def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> BlockMoves | N
         if term.rows * prod(term.shape) > LIMITS.move_entries:
             return None
         columns = term.dense()
-        at = _cell_of(term, names, places, cells)
+        at = cell_of(term, names, places, cells)
         between = _squares_between(columns) if p == 2 else _sums_between(columns)
         alone = (np.abs(columns) ** p).sum(axis=0)[at] if drops else np.zeros(0)
         rows.append(np.concatenate([between[at[first], at[second]], alone]))
@@ -307,7 +308,7 @@ def farthest_move(terms: Sequence[Term], scales: Sequence[float], p: int) -> flo
         if entries is None:
             return None
         block = PairDistances.of(entries, p)
-        at = _cell_of(term, names, places, cells)
+        at = cell_of(term, names, places, cells)
         columns = np.arange(term.cells) if own is None else term.column_of_cell()
         blocks.append(block)
         labels.append(block.labels[columns[at]])
@@ -324,7 +325,7 @@ def _in_steps(term: Term) -> Integers | None:
     return np.rint(np.ldexp(term.dense(), term.fraction_bits)).astype(np.int64)
 
 
-def _cell_of(term: Term, names: Sequence[str], places: Sequence[Integers], cells: int) -> Integers:
+def cell_of(term: Term, names: Sequence[str], places: Sequence[Integers], cells: int) -> Integers:
     """For each cell of the table over ``names`` the cell of the table that a term reads."""
     coordinates = [places[names.index(n)] for n in term.attributes]
     if not coordinates:

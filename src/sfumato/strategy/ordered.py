@@ -116,6 +116,10 @@ class Rooted(Term):
         """The long attribute and the others, in the order of the domain."""
         return self.domain.in_order([self.along, *self.by])
 
+    def separates(self, names: Sequence[str]) -> bool:
+        """Whether the attributes are among those that are counted cell by cell."""
+        return set(names) <= set(self.by)
+
     @property
     def rows(self) -> int:
         """The number of measured values: one per cell."""

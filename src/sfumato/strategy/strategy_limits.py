@@ -45,6 +45,14 @@ class StrategyLimits:
     """Part of the greatest error that counts as the error of a block that has none."""
 
     # moves
+    group_cells: int = 1024
+    """Groups of a privacy unit, or cells, of which all pairs are compared: 8 MiB of floats."""
+    group_eigenvalues: int = 512
+    """Groups of which the greatest eigenvalue is found: some 50 ms."""
+    group_blocks: int = 1024
+    """Blocks whose inner products are added up."""
+    group_products: int = 2**24
+    """Inner products that are held for that: 128 MiB."""
     paired_cells: int = 160
     """Cells of a domain up to which all pairs of cells are listed."""
     move_entries: int = 2**22

@@ -4,8 +4,8 @@
 One scan turns the table into a temporary table of small integers: a column per attribute that is
 asked for, a row per record that no rule drops. A record is dropped when *any* attribute of the
 domain says so, asked for or not, so that all counts describe the same records. With a privacy
-unit, at most ``rows`` records of each unit are kept. `check_columns` refuses a table that does not
-fit the domain, before any row is read.
+unit, at most ``rows`` records of each unit are kept, in at most ``groups`` groups. `check_columns`
+refuses a table that does not fit the domain, before any row is read.
 
 Each attribute is one expression, the same on every engine: the code of the cell, or null when the
 record is dropped. Every value has a place (the rules ``outside`` and ``nulls`` of the schema), and
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
 from sfumato.domain.discovery import OpenDomain
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.domain.values import UNIT_BITS, Values
 from sfumato.errors import TableError
 from sfumato.random import WordSource, system_words
@@ -102,6 +102,7 @@ def check_columns(
 
     Privacy: looks at names and types, which are public.
     """
+    check_privacy_unit(unit, None if domain.open else domain.attributes)
     opened = [(each, column) for each in domain.open for column in each.columns]
     columns = [a.column for a in domain.attributes] + [column for _, column in opened]
     columns += [unit.column] if unit else []
@@ -531,7 +532,8 @@ def read_records(
     Privacy: with a unit, the rows kept of one unit are a function of that unit's records and of a
     random key, drawn anew for every release (`Table.opened_again`): those with the smallest keyed
     hashes. Adding or removing a unit changes the rows of no other one, hence changes the histogram
-    by at most ``unit.rows`` in L1.
+    by at most ``unit.rows`` in L1, in at most ``unit.groups`` groups and by at most
+    ``unit.rows_per_group`` in each. docs/proofs/units.md, Theorem 5.
     Neighbours: one unit more or less; without a unit, one row.
     """
     check_columns(table, domain, unit)
@@ -607,10 +609,10 @@ def _encode(
         codes = [f"c{domain.index(a.name)}" for a in needed]
         key = _uploaded(engine, secret_table(table), uploads)
         if reading.blocks is None:
-            bounded = _bounded(engine, f"({query}) AS encoded", codes, unit.rows, key)
+            bounded = _bounded(engine, f"({query}) AS encoded", codes, unit, domain, key)
             return engine.keep(_selected(columns, bounded))
         whole = filled(engine, reading, query)
-        name = engine.keep(_selected(columns, _bounded(engine, whole, codes, unit.rows, key)))
+        name = engine.keep(_selected(columns, _bounded(engine, whole, codes, unit, domain, key)))
         engine.drop(whole)
         return name
     finally:
@@ -702,21 +704,56 @@ def _selected(columns: Sequence[str], rows: str) -> str:
     return f"SELECT {', '.join(columns) or '1 AS one'} FROM ({rows}) AS chosen"  # noqa: S608
 
 
-def _bounded(engine: Engine, name: str, codes: Sequence[str], most: int, key: str) -> str:
-    """SQL for at most ``most`` rows of each owner, those with the smallest keyed hashes.
+def _bounded(
+    engine: Engine, name: str, codes: Sequence[str], unit: PrivacyUnit, domain: Domain, key: str
+) -> str:
+    """SQL for the rows of each owner that are counted, those with the smallest keyed hashes.
 
     Equal rows of one owner are numbered, so that each of them counts as a draw of its own; which
     of them gets which number is of no consequence, for they are equal. Every row thus has a hash
-    of its own, and every choice of ``most`` rows is equally likely. The hashed text is the same on
-    every engine.
+    of its own, and every choice of ``unit.rows`` rows is equally likely. With groups, these are
+    chosen first, by a hash of the owner and the group, then the rows inside each. The hashed text
+    is the same on every engine.
     """
     twins = ", ".join(["owner", *codes])
     turn = engine.hashed(f"concat_ws(',', {', '.join(hashed_parts(codes))})")
-    return (
-        f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY owner ORDER BY {turn}) AS place "  # noqa: S608
-        f"FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {twins} ORDER BY owner) AS twin "
-        f"FROM {name}) AS numbered CROSS JOIN {key} AS held) AS drawn WHERE place <= {most}"
+    drawn = (
+        f"SELECT *, {turn} AS turn FROM (SELECT *, "  # noqa: S608
+        f"ROW_NUMBER() OVER (PARTITION BY {twins} ORDER BY owner) AS twin FROM {name}) AS numbered "
+        f"CROSS JOIN {key} AS held"
     )
+    if unit.groups is not None and unit.rows_per_group is not None:
+        drawn = _in_groups(engine, drawn, [f"c{domain.index(n)}" for n in unit.by], unit)
+        if unit.rows == unit.groups * unit.rows_per_group:
+            return drawn
+    return _first("owner", "turn", "place", drawn, unit.rows)
+
+
+def _in_groups(engine: Engine, rows: str, by: Sequence[str], unit: PrivacyUnit) -> str:
+    """At most so many groups of each owner, and so many rows in each of them.
+
+    No two groups have one place: where their hashes are equal, their codes decide.
+    """
+    turn = engine.hashed(f"concat_ws(',', {', '.join(['secret', _GROUP, *by, 'owner'])})")
+    order = ", ".join([turn, *by])
+    groups = (
+        f"SELECT *, DENSE_RANK() OVER (PARTITION BY owner ORDER BY {order}) AS group_place "  # noqa: S608
+        f"FROM ({rows}) AS turned"
+    )
+    chosen = f"SELECT * FROM ({groups}) AS grouped WHERE group_place <= {unit.groups}"  # noqa: S608
+    own = ", ".join(["owner", *by])
+    return _first(own, "turn", "place_in_group", chosen, int(unit.rows_per_group or 0))
+
+
+def _first(part: str, order: str, place: str, rows: str, most: int) -> str:
+    """The first ``most`` rows of every part, in an order."""
+    return (
+        f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {part} ORDER BY {order}) "  # noqa: S608
+        f"AS {place} FROM ({rows}) AS ordered) AS placed WHERE {place} <= {most}"
+    )
+
+
+_GROUP: Final = "'group'"  # where a row has the number among its equals: no text is of both
 
 
 def hashed_parts(codes: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -54,6 +55,7 @@ __all__ = [
     "StructuredLabel",
     "Term",
     "check_order",
+    "gram_of",
 ]
 
 
@@ -302,6 +304,26 @@ class Term(ABC):
 
     def l1_diameter(self) -> float | None:
         """An upper bound on ``max_ij |M_i - M_j|_1``, but for the last roundings, or None."""
+        return None
+
+    def separates(self, names: Sequence[str]) -> bool:  # noqa: ARG002
+        """Whether no query counts cells of two different combinations of these attributes.
+
+        Returns:
+            False also where that is not known without much work.
+        """
+        return False
+
+    def inner_factors(self, most_cells: int) -> dict[str, Array] | None:  # noqa: ARG002
+        """A matrix per attribute whose product is the inner product of the columns of two cells.
+
+        Args:
+            most_cells: for attributes of more cells no matrix is built.
+
+        Returns:
+            The matrices, one entry per pair of cells of the attribute, equal objects where equal
+            queries are read; None where the term is no product over attributes, or too large.
+        """
         return None
 
     def stored_entries(self) -> Integers | csr_matrix | None:
@@ -561,6 +583,17 @@ class Product(Term):
         """Those of its query set, where it has one only."""
         return self.factors[0][1].stored_entries() if len(self.factors) == 1 else None
 
+    def separates(self, names: Sequence[str]) -> bool:
+        """Whether each of the attributes is asked cell by cell."""
+        own = dict(self.factors)
+        return all(name in own and own[name].is_identity for name in names)
+
+    def inner_factors(self, most_cells: int) -> dict[str, Array] | None:
+        """The Gram matrices of the query sets."""
+        if any(q.size > most_cells for _, q in self.factors):
+            return None
+        return {name: gram_of(q) for name, q in self.factors}
+
     def l1_diameter(self) -> float | None:
         """That of its query set, where it has one only."""
         return self.factors[0][1].l1_diameter() if len(self.factors) == 1 else None
@@ -588,6 +621,17 @@ class Product(Term):
     def is_table(self) -> bool:
         """Whether it asks for the table of its attributes itself."""
         return all(q.is_identity for _, q in self.factors)
+
+
+# Terms of a strategy share their query sets.
+_GRAMS: WeakKeyDictionary[QuerySet, Array] = WeakKeyDictionary()
+
+
+def gram_of(queries: QuerySet) -> Array:
+    """The Gram matrix of a query set, built once."""
+    if queries not in _GRAMS:
+        _GRAMS[queries] = queries.gram()
+    return _GRAMS[queries]
 
 
 def _placed(queries: QuerySet, cells: Integers, values: Array) -> Array:

@@ -41,10 +41,12 @@ from sfumato_audit.examine import Pair, Sampler, Subject
 from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, Measuring
 
 __all__ = [
+    "IN_GROUPS",
     "UNIT",
     "Counted",
     "People",
     "count_rows",
+    "counted_in_the_vault",
     "granted",
     "ledger_subject",
     "unit_subject",
@@ -59,9 +61,11 @@ Counted = Callable[[People, int, Sequence[Block]], Exact]
 KEYS = 4
 DOMAIN = Domain({"cell": 4})
 UNIT = PrivacyUnit("person", 2)
+IN_GROUPS = PrivacyUnit("person", groups=2, rows_per_group=1, by="cell")
 SHARE = Fraction(1, 2)  # of the total of a ledger, for each request
 ASKED_FOR = (UNIT, None, UNIT)  # per person, per row, per person
 COVERED = frozenset({"unit:rows"}) | COUNTING_AND_MEASURING
+GROUPS_COVERED = frozenset({"unit:groups"}) | COUNTING_AND_MEASURING
 
 
 class _Key:
@@ -81,7 +85,21 @@ def unit_subjects() -> tuple[Subject[People], ...]:
     """Added and removed people, and people whose rows change."""
     each: tuple[Neighbours, ...] = ("add-remove", "replace-one")
     alone = (unit_subject(f"privacy unit ({n})", n, counted_in_the_vault(n), COVERED) for n in each)
-    return (*alone, ledger_subject("ledger of people, asked per person and per row", granted(True)))
+    grouped = (
+        unit_subject(
+            f"privacy unit with groups ({n})",
+            n,
+            counted_in_the_vault(n, IN_GROUPS),
+            GROUPS_COVERED,
+            unit=IN_GROUPS,
+        )
+        for n in each
+    )
+    return (
+        *alone,
+        *grouped,
+        ledger_subject("ledger of people, asked per person and per row", granted(True)),
+    )
 
 
 def granted(compares: bool) -> tuple[bool, ...]:
@@ -128,13 +146,13 @@ def ledger_subject(
     return Subject(name, claim, pairs, sampler, COVERED, is_broken=is_broken)
 
 
-def counted_in_the_vault(neighbours: Neighbours) -> Counted:
-    """The kept rows of every person, as a release counts them."""
+def counted_in_the_vault(neighbours: Neighbours, unit: PrivacyUnit = UNIT) -> Counted:
+    """The counted rows of every person, as a release counts them."""
 
     def counted(people: People, key: int, blocks: Sequence[Block]) -> Exact:
         table = open_table(_frame(people))
-        read_records(table, DOMAIN, DOMAIN.names, UNIT, _Key(key))
-        return count(table, DOMAIN, blocks, neighbours, UNIT)
+        read_records(table, DOMAIN, DOMAIN.names, unit, _Key(key))
+        return count(table, DOMAIN, blocks, neighbours, unit)
 
     return counted
 
@@ -145,11 +163,16 @@ def unit_subject(
     counted: Counted,
     covers: frozenset[str] = frozenset(),
     is_broken: bool = False,
+    unit: PrivacyUnit = UNIT,
 ) -> Subject[People]:
-    """A table of counts with Laplace noise for people of ``UNIT.rows`` rows."""
-    strategy = MECHANISMS["laplace-table"].build(marginals(DOMAIN, 1), "laplace", "rmse")
-    noise = calibrate(strategy, 1.0, neighbours, UNIT)
-    paid = privacy_loss(strategy, noise, neighbours, UNIT)
+    """A table of counts for people of a unit: Laplace noise, or Gaussian where it has groups."""
+    mechanism = "laplace-table" if unit.groups is None else "gaussian"
+    strategy = MECHANISMS[mechanism].build(
+        marginals(DOMAIN, 1), MECHANISMS[mechanism].noise, "rmse"
+    )
+    noise = calibrate(strategy, 1.0, neighbours, unit)
+    paid = privacy_loss(strategy, noise, neighbours, unit)
+    cost = Cost.pure(paid) if unit.groups is None else Cost.gaussian(paid)
     run = Measuring(DOMAIN, strategy.blocks, noise, neighbours)
 
     def sampler(people: People) -> Sampler:
@@ -167,7 +190,7 @@ def unit_subject(
 
     return Subject(
         name,
-        Claim.of(Cost.pure(paid)),
+        Claim.of(cost),
         unit_pairs(neighbours),
         sampler,
         covers,
@@ -184,6 +207,7 @@ def unit_pairs(neighbours: Neighbours) -> tuple[Pair[People], ...]:
         return (
             Pair("all rows move to the last cell", one, ((1, 3),) * 5),
             Pair("rows in all cells move to the first", (*many, *others), (*one, *others)),
+            Pair("rows in two cells move to the others", ((1, 0), (1, 1)), ((1, 2), (1, 3))),
         )
     return (
         Pair("nobody, or a person with five rows", (), one),

@@ -285,7 +285,7 @@ def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> Datas
         table_id=table.name or _public_name(source),
         domain=named_domain(file, table.domain, (*at, "domain")),
         neighbours=table.neighbours,
-        unit=unit_from(file, table.unit, table.rows_per_unit, at),
+        unit=unit_from(file, table, at),
         ledger=ledger,
         total=total,
         session=_session(file, table.session, at, total),

@@ -20,6 +20,7 @@ from sfumato.cli.output import budget_document
 from sfumato.cli.plan_command import plan_document
 from sfumato.digest import json_digest
 from sfumato.domain.domain import write_domain
+from sfumato.domain.privacy_unit import person_json
 from sfumato.errors import LedgerError, LedgerFrozen
 from sfumato.ledger.entries import Entry, Frozen
 from sfumato.ledger.ledger import Ledger
@@ -111,7 +112,7 @@ class GuardedDataset:
         self.name, self.config = dataset.name, dataset
         self.limits, self.store = server.limits, store
         self.ledger = open_ledger(dataset, server)
-        unit = None if dataset.unit is None else [dataset.unit.column, dataset.unit.rows]
+        unit = None if (about := person_json(dataset.unit)) is None else list(about.values())
         table = [dataset.table_id, dataset.domain.digest(), dataset.neighbours, unit]
         self._about = json_digest({"table": table})
         self._bodies: NewestCache[ReleaseTask] = NewestCache(LIMITS.bodies_cached)
@@ -218,7 +219,7 @@ class GuardedDataset:
         return {
             "name": self.name,
             "neighbours": self.config.neighbours,
-            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "unit": person_json(unit),
             "attributes": [
                 {
                     "name": a.name,
