@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from sfumato.ledger.ledger import Ledger
+from sfumato.domain.privacy_unit import PrivacyUnit, unit_json
+from sfumato.ledger.ledger import Ledger, Terms
+from sfumato.privacy.budget import Budget
 from tests.unit.cli.conftest import Ran
 
 Run = Callable[..., Ran]
@@ -89,3 +92,13 @@ def test_the_debits_of_a_ledger_are_shown_whole(
     line = run("ledger", "show", folder / "people.ledger").out.splitlines()[-1]
     assert line.split()[:3] == ["1", *entry["time"][:16].split("T")]
     assert entry["key"][:12] in line
+
+
+def test_a_ledger_can_be_for_people_in_groups(tmp_path: Path, run: Run) -> None:
+    """The command that a refusal shows makes the ledger that it was refused for."""
+    unit = PrivacyUnit("person", groups=3, rows_per_group=2, by=("day", "hour"))
+    place = tmp_path / "visits.ledger"
+    terms = Terms("visits", "add-remove", unit, Budget(epsilon=1))
+    assert run(*shlex.split(terms.command(place))[1:]).code == 0
+    shown = run("ledger", "show", place, "--json").document["unit"]
+    assert shown == unit_json(unit)

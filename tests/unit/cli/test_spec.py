@@ -94,6 +94,16 @@ def test_a_privacy_unit_needs_its_column_and_its_bound(rewrite: Rewrite) -> None
     assert spec.unit == PrivacyUnit("id", 4)
 
 
+def test_a_privacy_unit_can_have_groups(rewrite: Rewrite) -> None:
+    groups = 'unit = "id"\ngroups_per_unit = 3\nrows_per_group = 2\ngroups_by = ["age"]\n'
+    spec = read_spec(rewrite("[domain.age]", groups + "[domain.age]"))
+    assert spec.unit == PrivacyUnit("id", groups=3, rows_per_group=2, by="age")
+    with pytest.raises(SchemaError, match=r"data\.groups_per_unit: groups of a privacy unit need"):
+        read_spec(rewrite('groups_by = ["age"]\n', ""))
+    with pytest.raises(SchemaError, match=r"data\.groups_per_unit: a privacy unit needs both"):
+        read_spec(rewrite('unit = "id"\n', ""))
+
+
 def test_sources_that_are_urls_are_left_alone(rewrite: Rewrite) -> None:
     spec = read_spec(rewrite('"people.csv"', '"postgres://host/people"'))
     assert spec.source == "postgres://host/people"
