@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +27,7 @@ app = command_app()
 @app.command(
     epilog=examples(
         "sfumato draft people.parquet",
-        "sfumato draft people.csv --out schema.toml",
+        "sfumato draft people.csv --out schema.toml --release release.toml",
         "sfumato draft survey.duckdb::answers --out schema.toml",
         "sfumato draft postgres://me@host/survey::public.answers",
     ),
@@ -36,13 +37,17 @@ def draft(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="CSV, Parquet (globs too), FILE.duckdb::TABLE, "
+            help="CSV, Parquet (globs too), FILE.duckdb::TABLE, FILE.xlsx::SHEET, "
             "postgres://USER@HOST/DATABASE::TABLE or spark:TABLE.",
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the draft here instead of to stdout."),
+    ] = None,
+    release: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a release file for the draft here; needs --out."),
     ] = None,
     query: Annotated[
         str | None,
@@ -52,17 +57,24 @@ def draft(
 ) -> None:
     """Draft a schema from column types, for you to complete.
 
+    Files without types (CSV) are guessed from the names of their columns.
     Ranges and lists of values are left open on purpose: they must come from
     public knowledge, and would not be public if they were read off the data.
     """
     from sfumato.domain.draft import draft as draft_domain
     from sfumato.vault.sources import SqlSource
-    from sfumato.vault.tables import open_table
+    from sfumato.vault.tables import open_table, public_name
 
     output = Output(json)
-    if out is not None and out.exists():
+    for file in (out, release):
+        if file is not None and file.exists():
+            raise SfumatoError(
+                f"{file} exists and may hold your work; name another file, or remove it first"
+            )
+    if release is not None and out is None:
         raise SfumatoError(
-            f"{out} exists and may hold your work; name another file, or remove it first"
+            "--release writes a file that names the schema; say where that is to be: "
+            "--out schema.toml"
         )
     place = str(shipped_table(source)) if is_shipped(source) else source
     table = open_table(place if query is None else SqlSource(place, query))
@@ -75,16 +87,42 @@ def draft(
     schema = draft_domain(table.column_types, untyped=table.untyped)
     if out is not None:
         write_text(out, schema.text)
+    spec = None
+    if release is not None and out is not None:
+        spec = _release(source, query, out, release, public_name(table))
+        write_text(release, spec)
     if output.as_json:
-        written = None if out is None else str(out)
-        output.result({"toml": schema.text, "warnings": list(schema.warnings), "file": written})
+        document: dict[str, object] = {"toml": schema.text, "warnings": list(schema.warnings)}
+        document["file"] = None if out is None else str(out)
+        if release is not None:
+            document |= {"release": spec, "release_file": str(release)}
+        output.result(document)
         return
     if out is None:
         output.text(schema.text)
     for columns, warning in _grouped(schema.warnings).items():
         output.note(f"warning: {columns}: {warning}")
     if out is not None:
-        output.note(f"The draft is in {out}: replace every FILL IN, then add what to ask.")
+        then = "then add what to ask" if release is None else f"then plan {release}"
+        output.note(f"The draft is in {out}: replace every FILL IN, {then}.")
+
+
+def _release(source: str, query: str | None, out: Path, release: Path, name: str) -> str:
+    """The text of the release file; paths in it start at its own folder."""
+    from sfumato.domain.draft import release_file
+    from sfumato.toml import toml_text
+    from sfumato.vault.sources import engine_source, file_source
+
+    is_file = not is_shipped(source) and engine_source(source) is None
+    folder = release.absolute().parent
+    place = os.path.relpath(Path(source).absolute(), folder) if is_file else source
+    schema = os.path.relpath(out.absolute(), folder)
+    is_csv = is_file and file_source(source).kind == "csv"
+    text = release_file(name, place, schema, release.name, is_csv=is_csv)
+    if query is None:
+        return text
+    line = f"source = {toml_text(place)}\n"
+    return text.replace(line, f"{line}query = {toml_text(query)}\n", 1)
 
 
 def _grouped(warnings: Sequence[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ import itertools
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from functools import cached_property
@@ -839,6 +839,13 @@ _FIXED_STEPS = {
     "week": timedelta(weeks=1) // _MICROSECOND,
 }
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_CALENDAR: Final[dict[str, Callable[[datetime], str]]] = {
+    "year": lambda moment: f"{moment.year:04}",
+    "quarter": lambda moment: f"{moment.year:04}-Q{(moment.month + 2) // 3}",
+    "month": lambda moment: f"{moment.year:04}-{moment.month:02}",
+    "weekday": lambda moment: _WEEKDAYS[moment.weekday()],
+}
 
 
 @dataclass(frozen=True)
@@ -967,6 +974,45 @@ class DateTime(Attribute):
     def _has_whole_days(self) -> bool:
         _, unit = self._parsed_step()
         return self.start.time() == time.min and unit not in ("minute", "hour")
+
+    def with_calendar(self) -> Self:
+        """The same with levels of the calendar: year, quarter, month and weekday.
+
+        Those that whole steps make up: months have no weekday, and weeks are cut by months.
+
+        Returns:
+            The attribute, with these levels after its own.
+
+        Raises:
+            SchemaError: No group of the calendar is made up of whole steps, or a level of one of
+                these names is there.
+
+        >>> import sfumato as sf
+        >>> from datetime import datetime
+        >>> months = sf.DateTime("visit", datetime(2024, 1, 1), datetime(2025, 1, 1), "month")
+        >>> [level.name for level in months.with_calendar().levels]
+        ['year', 'quarter', 'month']
+        """
+        if self.value_count > LIMITS.values_grouped:
+            raise self._fault(
+                f"levels: the calendar groups at most {LIMITS.values_grouped:,} steps, these are "
+                f"{self.value_count:,}; take longer steps"
+            )
+        starts = [*(self.bin_start(code) for code in range(self.value_count)), self.end]
+        levels = []
+        for name, group in _CALENDAR.items():
+            first = [group(start) for start in starts[:-1]]
+            last = [group(end - _MICROSECOND) for end in starts[1:]]
+            longest = max(b - a for a, b in itertools.pairwise(starts))
+            if first == last and (name != "weekday" or longest <= timedelta(days=1)):
+                number = {each: i for i, each in enumerate(dict.fromkeys(first))}
+                levels.append(Level(name, tuple(number), tuple(number[each] for each in first)))
+        if not levels:
+            raise self._fault(
+                f"levels: steps of {self._step_words()} from {self.start} are cut by years, "
+                "months and days, so the calendar groups none of them; start with a day or a month"
+            )
+        return replace(self, levels=(*self.levels, *levels))
 
     def value_label(self, code: int) -> Value:
         """The first instant of the bin, as a date when every bin starts at midnight."""

@@ -6,6 +6,9 @@ must come from public knowledge, because reading them off the data would reveal 
 occur. The draft therefore holds placeholders; ``schema`` refuses it, naming each line, until a
 person has replaced them.
 
+A column without a type is guessed from its name alone (`guesses`): ``age`` counts years,
+``created_at`` is a time. A guess is marked as such in the draft.
+
 Privacy: the draft is a function of column names and types (and of lists that the caller vouches
 for), which are public; no row is read.
 """
@@ -17,6 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sfumato.domain.attributes import Category, is_text
+from sfumato.domain.guesses import guessed
 from sfumato.domain.schema import FILL_IN, toml_list
 from sfumato.errors import SchemaError
 from sfumato.text import did_you_mean, shown
@@ -25,6 +29,7 @@ from sfumato.toml import toml_key, toml_text
 __all__ = [
     "Draft",
     "draft",
+    "release_file",
 ]
 
 
@@ -37,22 +42,27 @@ _HEADER = """\
 #
 # Delete the table of each column that no query needs (names, identifiers, free text).
 #
+# Lists of values can come from a public file, values_file = "countries.csv", or by name:
+# list = "iso-countries" (us-states, weekdays, months, five-year-ages). What nobody can list may be
+# discovered for a part of the budget: values = "discover", then `sfumato discover`.
+#
 # outside   where values go that are not declared: "drop" the record, an "other" cell of their
 #           own, or (ranges only) "clamp" to the nearest bin
 # nulls     "drop" the record, or a "missing" cell of their own
 """
 
 _UNTYPED_HEADER = """\
-# A CSV file has no types, and none are guessed from its values: every column is drafted as a list
-# of texts. Where a column holds something else, replace kind, values and outside by one of these:
+# This file has no types, and none are read off its values: the kinds are guesses from the names of
+# the columns. Where one is wrong, replace kind and what follows by one of these:
 #
+#   a list of texts   kind = "category", values = ["yes", "no"], outside = "other"
 #   whole numbers     kind = "integer", min = 0, max = 120, outside = "clamp"
 #   other numbers     kind = "numeric", edges = [0, 1000, 5000, 20000], outside = "clamp"
 #   dates and times   kind = "datetime", start = 2024-01-01, end = 2025-01-01, step = "month"
 #   yes or no         kind = "boolean"
 #
-# (one key = value on each line). One line of the file is one record: a line with a text that goes
-# on in the next line is left out. Write such tables as Parquet.
+# (one key = value on each line). Decimal commas, formats of dates and encodings are declared in
+# [data] of the release file: decimal = ",", date_format = "%d.%m.%Y", encoding = "cp1252".
 """
 
 
@@ -98,13 +108,73 @@ def draft(
         raise SchemaError("the table has no columns, so there is nothing to declare")
     text, warnings = [_HEADER, *([_UNTYPED_HEADER] if untyped else [])], list[str]()
     for name, type_name in column_types.items():
-        part = _part(name, type_name, listed.get(name))
+        is_guess = name in untyped and name not in listed and is_text(name)
+        part = _guess(name) if is_guess else _part(name, type_name, listed.get(name))
         remarks = [f"# {remark}" for remark in part.remarks]
         header = [f"[domain.{toml_key(name)}]"] if part.lines else []
         text.append("\n".join([*remarks, *header, *part.lines, ""]))
         if part.warning:
             warnings.append(f"{name}: {part.warning}")
     return Draft("\n".join(text), tuple(warnings))
+
+
+_RELEASE = """\
+# What is released of {name}. Complete {domain} first; then
+#
+#   sfumato plan {release}        the error of every answer, before anything is spent
+#   sfumato release {release}     the answers, debited in the ledger
+#
+# All keys: docs/spec.md.
+
+[data]
+source = {source}
+domain = {domain_text}
+{texts}# unit = "person_id"       # if a person has several rows: the column that says whose
+# rows_per_unit = 5        # and how many rows of one person count
+
+[[workload]]
+marginals = 1              # a table for each attribute; 2 for all pairs
+
+[budget]
+epsilon = 1                # the bound on what one person's record may change
+delta = 1e-9
+
+[ledger]
+path = {ledger}
+create = true              # by the first release
+epsilon = 1                # what all releases of this table may spend together
+delta = 1e-9
+"""
+
+_TEXT_KEYS = """\
+# csv = "rfc4180"          # texts with line ends stand in quotes; "lines" if there are none
+# encoding = "cp1252"      # and delimiter, quote, header: how the file was written
+# decimal = ","            # and thousands, date_format, null_values: how values were
+"""
+
+
+def release_file(name: str, source: str, domain: str, release: str, *, is_csv: bool = False) -> str:
+    """A release file for a drafted schema: a table for each attribute, at epsilon 1.
+
+    Args:
+        name: What the table is called in public.
+        source: The source, as the file is to name it.
+        domain: The name of the schema file.
+        release: The name of this file.
+        is_csv: Whether the source is CSV, of which more can be declared.
+
+    Returns:
+        The text of the file.
+    """
+    return _RELEASE.format(
+        name=name,
+        source=toml_text(source),
+        domain=domain,
+        domain_text=toml_text(domain),
+        release=release,
+        texts=_TEXT_KEYS if is_csv else "",
+        ledger=toml_text(re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") + ".ledger"),
+    )
 
 
 def _part(name: str, type_name: str, values: Sequence[str | int] | None) -> _Part:
@@ -124,6 +194,32 @@ def _part(name: str, type_name: str, values: Sequence[str | int] | None) -> _Par
     if part.lines and is_nullable:
         return replace(part, lines=(*part.lines, 'nulls = "missing"'))
     return part
+
+
+def _guess(name: str) -> _Part:
+    """A column of which nothing but its name is public."""
+    guess = guessed(name)
+    part = _BY_KIND[guess.kind]
+    lines = part.lines
+    if guess.public_list is not None:
+        lines = ('kind = "category"', f'list = "{guess.public_list}"', 'outside = "other"')
+        part = replace(part, warning="")
+    elif guess.bounds is not None:
+        low, high = guess.bounds
+        keys = [f"min = {low}", f"max = {high}"]
+        lines = (f'kind = "{guess.kind}"', *keys, *_BINS.get(guess.kind, ()), 'outside = "clamp"')
+        part = replace(part, warning="")
+    remark = "A guess from the name alone: check the kind" + (
+        ", the range and the list." if lines != part.lines else "."
+    )
+    remarks = (remark, *part.remarks)
+    if guess.is_identifier:
+        remarks = ("The name is that of an identifier or free text: delete this table if it is.",)
+    warning = part.warning and f"{part.warning}; the kind is a guess from the name"
+    return _Part(remarks, (*lines, 'nulls = "missing"'), warning)
+
+
+_BINS = {"numeric": ("bins = 18",)}
 
 
 def _fill(what: str) -> str:
@@ -225,4 +321,12 @@ _BY_FAMILY = {
     "boolean": _BOOLEAN,
     "date": _DATETIME,
     "timestamp": _DATETIME,
+}
+
+_BY_KIND = {
+    "integer": _INTEGER,
+    "numeric": _NUMERIC,
+    "datetime": _DATETIME,
+    "boolean": _BOOLEAN,
+    "category": _TEXT,
 }

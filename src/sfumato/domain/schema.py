@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from fractions import Fraction
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -44,6 +45,7 @@ from sfumato.domain.attributes import (
     first_fall,
     first_repeat,
 )
+from sfumato.domain.code_books import PUBLIC_LISTS, CodeBook, code_book, public_list
 from sfumato.domain.discovery import DISCOVER, OpenAttribute, OpenCategory
 from sfumato.domain.domain_limits import LIMITS
 from sfumato.errors import SchemaError
@@ -419,7 +421,15 @@ class _OrderedTable(_AttributeTable):
 class _CategoryTable(_AttributeTable):
     kind: Literal["category"]
     outside: Literal["drop", "other", "first"] = "drop"
-    values: Annotated[list[str | int], Field(fail_fast=True), BeforeValidator(_no_truth_values)]
+    values: (
+        Annotated[list[str | int], Field(fail_fast=True), BeforeValidator(_no_truth_values)] | None
+    ) = None
+    public: Annotated[str | None, Field(alias="list")] = None
+    values_file: Annotated[str, Field(min_length=1)] | None = None
+    value_column: str | None = None
+    value_type: Literal["text", "integer"] | None = None
+    label_column: str | None = None
+    level_columns: list[str] | None = None
 
 
 class _HierarchyTable(_AttributeTable):
@@ -586,13 +596,68 @@ def _attribute(name: str, table: object, file: TomlFile) -> Attribute:
             f"{did_you_mean(kind, _TABLES)}",
             (*at, "kind"),
         )
+    has_calendar = table.get("levels") == _CALENDAR
+    if has_calendar:  # the one word that stands in place of tables
+        table = {key: row for key, row in table.items() if key != "levels"}
     read = _spelled_out(validated(_TABLES[kind], table, file, at), file, at)
     try:
         attribute = replace(_built(name, read), from_column=read.column)
     except SchemaError as error:
         raise _placed(error, name, table, file, at) from None
+    if has_calendar:
+        if not isinstance(attribute, DateTime):
+            raise file.error(
+                f'levels = "{_CALENDAR}" is for dates and times; write the groups of a {kind} in '
+                f"a table [domain.{toml_key(name)}.levels.NAME]",
+                (*at, "levels"),
+            )
+        try:
+            return attribute.with_calendar()
+        except SchemaError as error:
+            message = str(error).removeprefix(f"attribute {name!r}: ")
+            raise file.error(message, (*at, "levels")) from None
     levels = levels_from(attribute, read.levels, file, (*at, "levels"))
     return replace(attribute, levels=levels)
+
+
+_CALENDAR: Final = "calendar"
+_BOOK_KEYS: Final = ("value_column", "value_type", "label_column", "level_columns")
+
+
+def _listed_values(read: _CategoryTable, file: TomlFile, at: KeyPath) -> _CategoryTable:
+    """The table with the values and levels of the list or the file that it names."""
+    sources = {"values": read.values, "list": read.public, "values_file": read.values_file}
+    stated = [key for key, value in sources.items() if value is not None]
+    if len(stated) != 1:
+        what = "the key 'values' is missing" if not stated else f"{' and '.join(stated)} are given"
+        raise file.error(
+            f'{what}; the values are one of values = [...], values_file = "countries.csv" and list '
+            f'= "..." ({", ".join(PUBLIC_LISTS)})',
+            (*at, stated[1]) if stated else at,
+        )
+    alone = [key for key in _BOOK_KEYS if getattr(read, key) is not None]
+    if alone and read.values_file is None:
+        raise file.error(
+            f"{alone[0]} names a column of a values_file, and there is none", (*at, alone[0])
+        )
+    if read.values is not None:
+        return read
+    try:
+        book = public_list(read.public) if read.public is not None else _book(read, file)
+    except SchemaError as error:
+        raise file.error(str(error), (*at, stated[0])) from None
+    levels = {**book.tables(), **read.levels}
+    return read.model_copy(update={"values": list(book.values), "levels": levels})
+
+
+def _book(read: _CategoryTable, file: TomlFile) -> CodeBook:
+    columns = [*([read.label_column] if read.label_column else []), *(read.level_columns or ())]
+    return code_book(
+        (file.folder or Path()) / str(read.values_file),
+        read.value_column,
+        columns,
+        are_whole=read.value_type == "integer",
+    )
 
 
 def _spelled_out(read: _AttributeTable, file: TomlFile, at: KeyPath) -> _AttributeTable:
@@ -607,6 +672,8 @@ def _spelled_out(read: _AttributeTable, file: TomlFile, at: KeyPath) -> _Attribu
             levels=read.levels,
             column=read.column,
         )
+    if isinstance(read, _CategoryTable):
+        return _listed_values(read, file, at)
     if isinstance(read, _NumericTable):
         return read.model_copy(update={"edges": _edges(read, file, at)})
     return read
@@ -615,7 +682,7 @@ def _spelled_out(read: _AttributeTable, file: TomlFile, at: KeyPath) -> _Attribu
 def _built(name: str, read: _AttributeTable) -> Attribute:
     outside, nulls = read.outside, read.nulls
     if isinstance(read, _CategoryTable):
-        return Category(name, tuple(read.values), outside=outside, nulls=nulls)
+        return Category(name, tuple(read.values or ()), outside=outside, nulls=nulls)
     if isinstance(read, _IntegerTable):
         return Integer(name, read.min, read.max, read.width, outside=outside, nulls=nulls)
     if isinstance(read, _NumericTable):

@@ -79,7 +79,8 @@ def test_the_page_about_domains_names_every_key_and_kind():
     from sfumato.domain.schema import _TABLES
 
     text = PAGE.read_text("utf-8")
-    keys = {key for table in _TABLES.values() for key in table.model_fields}
+    fields = [each for table in _TABLES.values() for each in table.model_fields.items()]
+    keys = {held.alias or key for key, held in fields}
     missing = [word for word in (*_TABLES, *keys, "of") if f"`{word}`" not in text]
     assert not missing
 

@@ -123,7 +123,11 @@ FAULTS = [
     (AGE + "min = 18\nmax = 17", 4, "max = 17 is below min = 18"),
     (AGE + "min = 1\nmax = 9\n\nwidth = 0", 6, "width = 0 must be at least 1"),
     (AGE + "min = 1\nmax = 9\nwdith = 5", 5, "wdith: unknown key; did you mean 'width'?"),
-    (AGE + "min = 1\nmax = 9\nvalues = [1]", 5, "unknown key; the keys allowed here are kind, "),
+    (
+        AGE + "min = 1\nmax = 9\nvalues = [1]",
+        5,
+        "unknown key; the keys allowed here are column, kind, ",
+    ),
     (AGE + "min = 1\nmax = 9\noutside = 'clip'", 5, "expected 'drop', 'other' or 'clamp', got"),
     (AGE + "min = 1\nmax = 9\noutside = 'Clamp'", 5, "did you mean 'clamp'?"),
     (AGE + "min = 1\nmax = 9\nnulls = 'other'", 5, "expected 'drop', 'missing' or 'first', got"),
