@@ -63,6 +63,7 @@ from sfumato_audit.subjects.measured import (
     pairs_by_degree,
 )
 from sfumato_audit.subjects.online import LANES, filter_subject
+from sfumato_audit.subjects.range_searches import Cells, broken_range_subjects
 from sfumato_audit.subjects.sources import (
     DOMAIN,
     OPEN,
@@ -111,7 +112,8 @@ def broken_subjects() -> tuple[
     | Subject[Filtered]
     | Subject[Strange]
     | Subject[Numbers]
-    | Subject[Counts],
+    | Subject[Counts]
+    | Subject[Cells],
     ...,
 ]:
     """Everything that must be caught."""
@@ -126,6 +128,7 @@ def broken_subjects() -> tuple[
         *_wrong_values(),
         *_wrong_rounds(),
         *_wrong_selections(),
+        *broken_range_subjects(),
         *_wrong_sessions(),
         one_bit_subject("local factorization at twice its epsilon", 2, is_broken=True),
         *broken_textbook_subjects(),

@@ -58,6 +58,7 @@ def sound_subjects() -> list[Subject[Any]]:
     from sfumato_audit.subjects.local import local_subjects
     from sfumato_audit.subjects.measured import planned_subjects
     from sfumato_audit.subjects.online import online_subjects, stream_subjects
+    from sfumato_audit.subjects.range_searches import range_subjects
     from sfumato_audit.subjects.sources import source_subjects
     from sfumato_audit.subjects.sparse import session_subjects, sparse_subjects
     from sfumato_audit.subjects.textbook import textbook_subjects
@@ -75,6 +76,7 @@ def sound_subjects() -> list[Subject[Any]]:
         *chosen_subjects(),
         *mwem_subjects(),
         *sparse_subjects(),
+        *range_subjects(),
         *online_subjects(),
         *session_subjects(),
         *textbook_subjects(),

@@ -40,6 +40,10 @@ class DomainLimits:
     columns_together: int = 8
     """Columns whose tuples are discovered together; hardly any tuple of more is shared."""
 
+    # grids
+    whole_range: int = 2**53
+    """Bounds that are looked for in whole numbers are below it: floats hold them exactly."""
+
     # privacy units
     rows_per_unit: int = 2**44
     """Rows of one unit; no table has so many records."""

@@ -61,6 +61,18 @@ class PrivacyLimits:
     key_noise: tuple[Fraction, Fraction] = (Fraction(1, 2**8), Fraction(2**20))
     """Standard deviations of Gaussian noise on that number, whose tails are listed."""
 
+    # range law: how the epsilon of one range is divided, and where its walks end
+    range_number: Fraction = Fraction(1, 20)
+    """Share for the number of records: of a twentieth of it the threshold needs a twentieth."""
+    range_middle: Fraction = Fraction(3, 20)
+    """Share for the middle, which half of the records tell apart; the ends have only the tails."""
+    range_aim: Fraction = Fraction(13, 10)
+    """The threshold in tails: walks stop at an edge beyond it, and too far costs more steps."""
+    range_floor: Fraction = Fraction(3, 5)
+    """Least threshold in scales of the noise: without records six tests in seven end a walk."""
+    range_records: int = 5
+    """Least noisy number of records times the rate of the middle: below it is a guess."""
+
     # noise laws: quantiles and variances
     mixture_nodes: int = 64
     """Chebyshev nodes in 1 / shape of a Laplace mixture's quantile: accurate to 1e-8."""
