@@ -21,12 +21,14 @@ from hypothesis import strategies as st
 
 from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
 from sfumato.domain.domain import Domain
+from sfumato.domain.grids import MomentGrid, NumberGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
 from sfumato.vault import spark as spark_module
 from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.encode import read_records
+from sfumato.vault.range_search import read_grids
 from sfumato.vault.sources import SqlSource
 from sfumato.vault.spark import Spark
 from sfumato.vault.tables import open_table, public_name
@@ -420,3 +422,31 @@ def test_old_times_of_spark_are_read_by_the_calendar_of_all_others(spark, tmp_pa
     finally:
         for key, value in before.items():
             spark.conf.set(key, value)
+
+
+@pytest.mark.usefixtures("spark")
+def test_grids_of_ranges_are_counted_the_same_on_every_engine(postgres, tmp_path):
+    """Every edge, its two neighbours among floats, infinities and NaN; months and their ends."""
+    grids = [NumberGrid("real"), NumberGrid("whole", is_whole=True), MomentGrid("seen")]
+    edges = np.array(grids[0].edges)
+    real = [*edges, *np.nextafter(edges, -np.inf), *np.nextafter(edges, np.inf)]
+    real += [math.inf, -math.inf, math.nan, 5e-324, -0.0]
+    start = datetime(1600, 1, 1)
+    table = pa.table(
+        {
+            "real": pa.array(real, pa.float64()),
+            "whole": pa.array([(i - 550) ** 5 * 100 for i in range(len(real))], pa.int64()),
+            "seen": pa.array(
+                [start + timedelta(days=200 * i - 300) for i in range(len(real))],
+                pa.timestamp("us"),
+            ),
+        }
+    )
+    results = {}
+    for engine, source in on_all_engines(table, "grids", postgres, tmp_path).items():
+        results[engine] = [c.reveal().tolist() for c in read_grids(open_table(source), grids)]
+    assert results["postgres"] == results["duckdb"]
+    assert results["spark"] == results["duckdb"]
+    cells = np.searchsorted(edges, [x for x in real if not math.isnan(x)], side="right") - 1
+    by_hand = np.bincount(np.clip(cells, 0, grids[0].cells - 1), minlength=grids[0].cells)
+    assert results["duckdb"][0] == by_hand.tolist()

@@ -121,8 +121,9 @@ class NumberGrid(Grid):
     def closed(self, low: int, high: int, bins: int) -> Attribute:
         """Equal bins; of whole numbers, of a whole width.
 
-        >>> NumberGrid("age", is_whole=True).closed(236, 247, 10).labels[:3]
-        (0, 1, 2)
+        >>> grid = NumberGrid("age", is_whole=True)
+        >>> grid.closed(grid.edges.index(15), grid.edges.index(100), 10).labels[:3]
+        ('15-24', '25-34', '35-44')
         """
         first, last = self.edges[low], self.edges[high]
         if not self.is_whole:
@@ -182,7 +183,7 @@ def even_edges(low: float, high: float, bins: int) -> tuple[float, ...]:
     >>> even_edges(0.0, 70.0, 8)
     (0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0)
     >>> even_edges(0.03, 1.5, 8)
-    (0.03, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5)
+    (0.03, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.5)
     """
     power = math.floor(math.log10((high - low) / bins)) - 1
     while True:

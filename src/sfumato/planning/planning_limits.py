@@ -206,5 +206,21 @@ class PlanningLimits:
     stream_rounded_bits: tuple[int, int] = (20, 36)
     """Noise on rounded values: steps per scale, at least and at most."""
 
+    # range plans
+    range_epsilon: int = 100
+    """The largest epsilon of one search: more noise is not taken away, and counts are whole."""
+    range_bits: int = 20
+    """Bits of the square root of an epsilon, where a budget that is not pure is shared."""
+    range_simulations: int = 200
+    """Searches that a forecast simulates: shares are known to about 2 in 100."""
+    range_sample: int = 20_000
+    """Made-up records of a forecast; more are those of a sample, scaled up."""
+    bin_noise: float = 6.0
+    """Least records of an average bin, in standard errors of its count: bars stand out."""
+    least_bins: int = 5
+    """Fewer bins show no shape."""
+    most_bins: int = 50
+    """More bins than people look at."""
+
 
 LIMITS: Final = PlanningLimits()

@@ -105,6 +105,6 @@ def _end(
     edges: Sequence[int], beyond: Integers, threshold: int, law: RangeLaw, random: WordSource
 ) -> int:
     """The first edge beyond which the records are discovered to be few."""
-    scores = Sensitive([-int(records) for records in beyond])
+    scores: Sensitive[Sequence[int]] = Sensitive([-int(records) for records in beyond])
     place = above_threshold(scores, [-threshold] * len(edges), law.ends, random)
     return edges[-1 if place is None else place]
