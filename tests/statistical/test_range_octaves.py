@@ -34,7 +34,7 @@ SHAPES = {
     "pareto": lambda r, n: 1 / r.uniform(0, 1, n),
     "cauchy": lambda r, n: r.standard_cauchy(n),
     "uniform": lambda r, n: r.uniform(0, 1, n),
-    "constant": lambda r, n: np.ones(n),
+    "constant": lambda _, n: np.ones(n),
     "bimodal": lambda r, n: np.where(
         r.uniform(0, 1, n) < 0.5, r.normal(-10, 1, n), r.normal(1000, 50, n)
     ),
