@@ -25,7 +25,15 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final
 
-from sfumato.domain.attributes import Attribute, DateTime, Integer, Nulls, Numeric, Outside
+from sfumato.domain.attributes import (
+    Attribute,
+    DateTime,
+    Integer,
+    Nulls,
+    Numeric,
+    Outside,
+    Value,
+)
 from sfumato.domain.domain_limits import LIMITS
 
 __all__ = [
@@ -84,13 +92,21 @@ class Grid(ABC):
         """
 
     @abstractmethod
-    def closed(self, low: int, high: int, bins: int) -> Attribute:
-        """The attribute from edge ``low`` to edge ``high``, in at most about so many bins."""
+    def value(self, edge: int) -> Value:
+        """The number, or the date, at an edge; as JSON holds it."""
+
+    @abstractmethod
+    def closed(self, low: Value, high: Value, bins: int) -> Attribute:
+        """The attribute from ``low`` to ``high``, values of edges, in about so many bins at most.
+
+        Values and not the numbers of edges: what a ledger holds keeps its meaning if a grid of a
+        later version has other edges.
+        """
 
     @property
     @abstractmethod
-    def default(self) -> tuple[int, int]:
-        """The edges of a wide range for a column of which nothing was learnt."""
+    def default(self) -> tuple[Value, Value]:
+        """The ends of a wide range for a column of which nothing was learnt."""
 
 
 @dataclass(frozen=True)
@@ -118,25 +134,29 @@ class NumberGrid(Grid):
         """Every edge: the grid is geometric already."""
         return tuple(range(middle, -1, -1)), tuple(range(middle + 1, self.cells + 1))
 
-    def closed(self, low: int, high: int, bins: int) -> Attribute:
-        """Equal bins; of whole numbers, of a whole width.
+    def value(self, edge: int) -> float | int:
+        """The number at an edge."""
+        return int(self.edges[edge]) if self.is_whole else self.edges[edge]
 
-        >>> grid = NumberGrid("age", is_whole=True)
-        >>> grid.closed(grid.edges.index(15), grid.edges.index(100), 10).labels[:3]
+    def closed(self, low: Value, high: Value, bins: int) -> Attribute:
+        """Bins of a short width; of whole numbers, of a whole one.
+
+        >>> NumberGrid("age", is_whole=True).closed(15, 100, 10).labels[:3]
         ('15-24', '25-34', '35-44')
         """
-        first, last = self.edges[low], self.edges[high]
+        assert isinstance(low, int | float)  # noqa: S101  of `value`
+        assert isinstance(high, int | float)  # noqa: S101
         if not self.is_whole:
-            edges = even_edges(first, last, bins)
+            edges = even_edges(low, high, bins)
             return Numeric(self.name, edges, outside=self.outside, nulls=self.nulls)
-        least, most = int(first), max(int(last) - 1, int(first))
+        least, most = int(low), max(int(high) - 1, int(low))
         width = _whole_width(most - least + 1, bins)
         return Integer(self.name, least, most, width, outside=self.outside, nulls=self.nulls)
 
     @property
-    def default(self) -> tuple[int, int]:
+    def default(self) -> tuple[Value, Value]:
         """From minus a million to a million."""
-        return self.edges.index(-1e6), self.edges.index(1e6)
+        return (-1_000_000, 1_000_000) if self.is_whole else (-1e6, 1e6)
 
 
 @dataclass(frozen=True)
@@ -158,21 +178,25 @@ class MomentGrid(Grid):
         high = [middle + 1 + step for step in _spread(self.cells - middle - 1)]
         return tuple(low), tuple(high)
 
-    def closed(self, low: int, high: int, bins: int) -> DateTime:
+    def value(self, edge: int) -> str:
+        """The first instant of the month of an edge, as ISO 8601 writes it."""
+        return self.attribute.bin_start(edge).isoformat()
+
+    def closed(self, low: Value, high: Value, bins: int) -> DateTime:
         """Steps of the calendar, the shortest that gives at most so many bins.
 
-        >>> MomentGrid("visit").closed(12 * 424, 12 * 425, 12).step
+        >>> MomentGrid("visit").closed("2024-01-01", "2025-01-01", 12).step
         'month'
         """
-        start, end = (self.attribute.bin_start(edge) for edge in (low, high))
+        start, end = (datetime.fromisoformat(str(moment)) for moment in (low, high))
         days = (end - start).days
         step = next((unit for unit, long in _UNITS if days / long <= bins * 1.1), _UNITS[-1][0])
         return DateTime(self.name, start, end, step, outside=self.outside, nulls=self.nulls)
 
     @property
-    def default(self) -> tuple[int, int]:
+    def default(self) -> tuple[Value, Value]:
         """From 1900 to 2100."""
-        return 300 * 12, 500 * 12
+        return "1900-01-01T00:00:00", "2100-01-01T00:00:00"
 
 
 def even_edges(low: float, high: float, bins: int) -> tuple[float, ...]:

@@ -177,14 +177,14 @@ def forecast_range(law: RangeLaw, records: int, shape: Shape = "lognormal") -> R
         number, first, last = _simulated(counts, grid, law, draws)
         defaults += number < law.least_records
         if number < law.least_records:
-            first, last = grid.default
+            first, last = (grid.edges.index(end) for end in grid.default)
         start, end = edges[first], edges[last]
         hits += _is_near(start, low) and _is_near(end, high)
         inside += counts[first:last].sum() / max(records, 1)
         widths.append((end - start) / (high - low) if high > low else np.nan)
     runs = LIMITS.range_simulations
-    shares = (float(part / runs) for part in (hits, inside))
-    return RangeForecast(shape, records, *shares, float(np.median(widths)), float(defaults / runs))
+    octave, within, default = (float(part / runs) for part in (hits, inside, defaults))
+    return RangeForecast(shape, records, octave, within, float(np.median(widths)), default)
 
 
 def _simulated(

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.domain.attributes import Integer
+from sfumato.domain.attributes import Integer, Value
 from sfumato.domain.grids import Grid
 from sfumato.privacy.range_law import RangeLaw, range_law
 from sfumato.random import WordSource, integers_below
@@ -53,13 +53,17 @@ class _FewCells(Grid):
         """Every edge."""
         return tuple(range(middle, -1, -1)), tuple(range(middle + 1, self.cells + 1))
 
-    def closed(self, low: int, high: int, bins: int) -> Integer:
-        """The cells between the edges."""
-        del bins
-        return Integer(self.name, low, max(high - 1, low))
+    def value(self, edge: int) -> int:
+        """The number itself."""
+        return edge
+
+    def closed(self, low: Value, high: Value, bins: int) -> Integer:
+        """All cells: nothing is asked about the range."""
+        del low, high, bins
+        return self.attribute
 
     @property
-    def default(self) -> tuple[int, int]:
+    def default(self) -> tuple[Value, Value]:
         """All cells."""
         return 0, self.cells
 

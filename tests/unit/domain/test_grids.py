@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from itertools import pairwise
 
@@ -56,12 +57,8 @@ def test_walks_over_months_take_steps_that_grow():
     assert [1000 - edge for edge in below[:9]] == [0, 1, 2, 3, 4, 6, 8, 12, 16]
 
 
-def edge_of(grid, value):
-    return grid.edges.index(value)
-
-
 def test_a_range_of_numbers_begins_and_ends_at_its_edges():
-    closed = REAL.closed(edge_of(REAL, 0.03), edge_of(REAL, 1.5), 8)
+    closed = REAL.closed(0.03, 1.5, 8)
     assert closed == Numeric(
         "x",
         (0.03, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.5),
@@ -71,12 +68,12 @@ def test_a_range_of_numbers_begins_and_ends_at_its_edges():
 
 
 def test_a_range_of_whole_numbers_ends_before_its_last_edge():
-    closed = WHOLE.closed(edge_of(WHOLE, 15), edge_of(WHOLE, 100), 20)
+    closed = WHOLE.closed(15, 100, 20)
     assert closed == Integer("x", 15, 99, 5, outside="clamp", nulls="missing")
 
 
 def test_one_cell_of_whole_numbers_is_a_range():
-    closed = WHOLE.closed(edge_of(WHOLE, 2), edge_of(WHOLE, 3), 20)
+    closed = WHOLE.closed(2, 3, 20)
     assert (closed.min, closed.max, closed.value_count) == (2, 2, 1)
 
 
@@ -85,7 +82,7 @@ def test_one_cell_of_whole_numbers_is_a_range():
 )
 def test_a_range_of_months_has_the_shortest_steps_that_give_so_few_bins(months, bins, step):
     start = 12 * 424  # 2024
-    closed = MONTHS.closed(start, start + months, bins)
+    closed = MONTHS.closed(MONTHS.value(start), MONTHS.value(start + months), bins)
     assert isinstance(closed, DateTime)
     assert (closed.start, closed.step) == (datetime(2024, 1, 1), step)
     assert closed.value_count <= 1.1 * bins + 1
@@ -100,10 +97,14 @@ def test_even_edges_rise_from_end_to_end_and_are_not_too_many(ends, bins):
     assert 1 <= len(edges) - 1 <= bins
 
 
-def test_defaults_are_wide_and_lie_on_the_grid():
-    for grid in (REAL, WHOLE):
-        low, high = grid.default
-        assert (grid.edges[low], grid.edges[high]) == (-1e6, 1e6)
-    low, high = MONTHS.default
-    assert MONTHS.attribute.bin_start(low) == datetime(1900, 1, 1)
-    assert MONTHS.attribute.bin_start(high) == datetime(2100, 1, 1)
+@pytest.mark.parametrize("grid", [REAL, WHOLE, MONTHS])
+def test_defaults_are_ranges_on_the_grid(grid):
+    values = [grid.value(edge) for edge in range(grid.cells + 1)]
+    assert set(grid.default) <= set(values)
+    assert grid.closed(*grid.default, 20).keeps_every_record
+
+
+@pytest.mark.parametrize("grid", [REAL, WHOLE, MONTHS])
+def test_values_of_edges_are_the_same_after_json(grid):
+    values = [grid.value(edge) for edge in range(grid.cells + 1)]
+    assert json.loads(json.dumps(values)) == values

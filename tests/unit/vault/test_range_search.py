@@ -35,6 +35,9 @@ class Few(Grid):
     def outward(self, middle):
         return tuple(range(middle, -1, -1)), tuple(range(middle + 1, CELLS + 1))
 
+    def value(self, edge):
+        return edge
+
     def closed(self, low, high, bins):
         raise NotImplementedError
 
