@@ -369,6 +369,24 @@ def selection() -> alt.LayerChart:
     )
 
 
+def ranges() -> alt.LayerChart:
+    """How often both ends of a range are within an octave of the 5% and 95% points."""
+    plan = sf.plan_discovery(sf.Numeric.discover("x"), sf.Budget(epsilon=0.1))
+    (search,) = plan.searches
+    sizes = (500, 700, 1000, 1500, 2000, 3000, 5000, 7000, 10_000)
+    return lines(
+        [
+            (shape, n, search.simulated(n, shape).octave)
+            for shape in ("constant", "pareto", "uniform", "normal", "lognormal")
+            for n in sizes
+        ],
+        "records",
+        "share of searches",
+        "Both ends within an octave of the 5% and 95% points, epsilon = 0.1",
+        is_log=False,
+    )
+
+
 def adaptive() -> alt.LayerChart:
     work, exact = _adult(MANY)
     curves: list[Curve] = []
@@ -507,6 +525,7 @@ FIGURES: dict[str, Callable[[], alt.LayerChart | alt.HConcatChart]] = {
     "relaxations": relaxations,
     "widths": widths,
     "selection": selection,
+    "ranges": ranges,
     "adaptive": adaptive,
     "mwem": mwem,
     "boosting": boosting,

@@ -41,7 +41,10 @@ from sfumato.errors import SchemaError, TooLarge, WorkloadError
 from sfumato.text import did_you_mean, listing, shown
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from sfumato.domain.discovery import OpenCategory
+    from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric
 
 __all__ = [
     "MISSING",
@@ -632,6 +635,44 @@ class Integer(Attribute):
 
     kind: ClassVar[str] = "integer"
 
+    @classmethod
+    def discover(
+        cls,
+        column: str,
+        *,
+        min: int | None = None,
+        max: int | None = None,
+        bins: int | None = None,
+        outside: Outside = "clamp",
+        nulls: Nulls = "missing",
+        tails: float | Fraction = 0.05,
+    ) -> OpenInteger:
+        """The range of a column of whole numbers, to be discovered for a price.
+
+        Args:
+            column: The name of the column.
+            min: Where the range begins, if that is public knowledge; discovered if None.
+            max: Where it ends, likewise; one of the two may be declared.
+            bins: About how many bins the range is to have; by a public rule if None.
+            outside: What becomes of values beyond: ``"clamp"``, ``"other"`` or ``"drop"``.
+            nulls: What becomes of missing values: ``"missing"``, ``"drop"`` or ``"first"``.
+            tails: The share of the records that is to lie beyond either end, about.
+
+        Returns:
+            What `sf.OpenDomain` and `sf.plan_discovery` take.
+
+        Raises:
+            SchemaError: An argument is none of these.
+
+        >>> import sfumato as sf
+        >>> sf.Integer.discover("age").columns
+        ('age',)
+        """
+        from sfumato.domain.open_ranges import OpenInteger
+
+        rules = {"outside": outside, "nulls": nulls, "bins": bins, "tails": tails}
+        return OpenInteger((column,), low=min, high=max, **rules)  # type: ignore[arg-type]
+
     def __post_init__(self) -> None:
         for key in ("min", "max", "width"):
             object.__setattr__(self, key, whole_number(self.name, key, getattr(self, key)))
@@ -729,6 +770,44 @@ class Numeric(Attribute):
     edges: tuple[float, ...]
 
     kind: ClassVar[str] = "numeric"
+
+    @classmethod
+    def discover(
+        cls,
+        column: str,
+        *,
+        min: float | None = None,
+        max: float | None = None,
+        bins: int | None = None,
+        outside: Outside = "clamp",
+        nulls: Nulls = "missing",
+        tails: float | Fraction = 0.05,
+    ) -> OpenNumeric:
+        """The range of a column of numbers, to be discovered for a price.
+
+        Args:
+            column: The name of the column.
+            min: Where the range begins, if that is public knowledge; discovered if None.
+            max: Where it ends, likewise; one of the two may be declared.
+            bins: About how many bins the range is to have; by a public rule if None.
+            outside: What becomes of values beyond: ``"clamp"``, ``"other"`` or ``"drop"``.
+            nulls: What becomes of missing values: ``"missing"``, ``"drop"`` or ``"first"``.
+            tails: The share of the records that is to lie beyond either end, about.
+
+        Returns:
+            What `sf.OpenDomain` and `sf.plan_discovery` take.
+
+        Raises:
+            SchemaError: An argument is none of these.
+
+        >>> import sfumato as sf
+        >>> sf.Numeric.discover("income").columns
+        ('income',)
+        """
+        from sfumato.domain.open_ranges import OpenNumeric
+
+        rules = {"outside": outside, "nulls": nulls, "bins": bins, "tails": tails}
+        return OpenNumeric((column,), low=min, high=max, **rules)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         edges = _entries(self.name, "edges", self.edges)
@@ -881,6 +960,44 @@ class DateTime(Attribute):
     step: str = "day"
 
     kind: ClassVar[str] = "datetime"
+
+    @classmethod
+    def discover(
+        cls,
+        column: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        bins: int | None = None,
+        outside: Outside = "clamp",
+        nulls: Nulls = "missing",
+        tails: float | Fraction = 0.05,
+    ) -> OpenDateTime:
+        """The range of a column of dates or times, to be discovered for a price.
+
+        Args:
+            column: The name of the column.
+            start: Where the range begins, if that is public knowledge; discovered if None.
+            end: Where it ends, likewise; one of the two may be declared.
+            bins: About how many bins the range is to have; by a public rule if None.
+            outside: What becomes of values beyond: ``"clamp"``, ``"other"`` or ``"drop"``.
+            nulls: What becomes of missing values: ``"missing"``, ``"drop"`` or ``"first"``.
+            tails: The share of the records that is to lie beyond either end, about.
+
+        Returns:
+            What `sf.OpenDomain` and `sf.plan_discovery` take.
+
+        Raises:
+            SchemaError: An argument is none of these.
+
+        >>> import sfumato as sf
+        >>> sf.DateTime.discover("visit").columns
+        ('visit',)
+        """
+        from sfumato.domain.open_ranges import OpenDateTime
+
+        rules = {"outside": outside, "nulls": nulls, "bins": bins, "tails": tails}
+        return OpenDateTime((column,), low=start, high=end, **rules)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         for key in ("start", "end"):

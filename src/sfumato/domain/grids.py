@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from sfumato.domain.attributes import (
     Attribute,
@@ -78,6 +78,14 @@ class Grid(ABC):
     @abstractmethod
     def attribute(self) -> Attribute:
         """The whole grid: every value has a cell, and nulls have one of their own."""
+
+    def beyond(self, end: Value, is_upwards: bool) -> Value:
+        """The value of the next edge above, or below, a value that lies within the grid."""
+        values: list[Any] = [self.value(edge) for edge in range(self.cells + 1)]
+        above = (v for v in values if v > end)
+        below = (v for v in reversed(values) if v < end)
+        value: Value = next(above, values[-1]) if is_upwards else next(below, values[0])
+        return value
 
     @property
     def cells(self) -> int:

@@ -29,7 +29,7 @@ from datetime import date, datetime, time
 from fractions import Fraction
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -48,6 +48,7 @@ from sfumato.domain.attributes import (
 from sfumato.domain.code_books import PUBLIC_LISTS, CodeBook, code_book, public_list
 from sfumato.domain.discovery import DISCOVER, OpenAttribute, OpenCategory
 from sfumato.domain.domain_limits import LIMITS
+from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric
 from sfumato.errors import SchemaError
 from sfumato.text import did_you_mean, got, listing, shown
 from sfumato.toml import STRICT, KeyPath, TomlFile, toml_key, toml_text, validated
@@ -469,8 +470,7 @@ class _OpenTable(BaseModel):
 
     model_config = ConfigDict(**STRICT)
 
-    columns: list[str] | None = None
-    outside: Literal["drop", "other"] = "other"
+    outside: Outside = "other"
     nulls: Literal["drop", "missing"] = "missing"
 
     def opened(self, name: str) -> OpenAttribute:
@@ -481,6 +481,8 @@ class _OpenTable(BaseModel):
 class _OpenCategoryTable(_OpenTable):
     kind: Literal["category"]
     values: Literal["discover"]
+    columns: list[str] | None = None
+    outside: Literal["drop", "other"] = "other"
     most: Annotated[int, Field(ge=1, le=LIMITS.keys_published)] = LIMITS.keys_published
 
     def opened(self, name: str) -> OpenAttribute:
@@ -488,7 +490,70 @@ class _OpenCategoryTable(_OpenTable):
         return OpenCategory(columns, outside=self.outside, nulls=self.nulls, most=self.most)
 
 
-_OPEN_TABLES: Final[dict[str, type[_OpenTable]]] = {"category": _OpenCategoryTable}
+class _OpenRangeTable(_OpenTable):
+    outside: Literal["drop", "other", "clamp"] = "clamp"
+    bins: Annotated[int, Field(ge=1, le=LIMITS.bins)] | None = None
+    tails: float = 0.05
+
+    def rules(self) -> dict[str, Any]:
+        """What all ranges have."""
+        return {
+            "outside": self.outside,
+            "nulls": self.nulls,
+            "bins": self.bins,
+            "tails": self.tails,
+        }
+
+
+def _declared(end: object) -> Any:
+    """An end that is public knowledge; None if it is to be discovered."""
+    return None if end == DISCOVER else end
+
+
+class _OpenIntegerTable(_OpenRangeTable):
+    kind: Literal["integer"]
+    min: int | Literal["discover"] = DISCOVER
+    max: int | Literal["discover"] = DISCOVER
+
+    def opened(self, name: str) -> OpenAttribute:
+        ends = {"low": _declared(self.min), "high": _declared(self.max)}
+        return OpenInteger((name,), **ends, **self.rules())
+
+
+class _OpenNumericTable(_OpenRangeTable):
+    kind: Literal["numeric"]
+    edges: Literal["discover"] = DISCOVER
+    min: float | Literal["discover"] = DISCOVER
+    max: float | Literal["discover"] = DISCOVER
+
+    def opened(self, name: str) -> OpenAttribute:
+        ends = {"low": _declared(self.min), "high": _declared(self.max)}
+        return OpenNumeric((name,), **ends, **self.rules())
+
+
+def _open_moment(value: object) -> object:
+    return value if value == DISCOVER else _moment(value)
+
+
+OpenMoment = Annotated[datetime | Literal["discover"], BeforeValidator(_open_moment)]
+
+
+class _OpenDateTimeTable(_OpenRangeTable):
+    kind: Literal["datetime"]
+    start: OpenMoment = DISCOVER
+    end: OpenMoment = DISCOVER
+
+    def opened(self, name: str) -> OpenAttribute:
+        ends = {"low": _declared(self.start), "high": _declared(self.end)}
+        return OpenDateTime((name,), **ends, **self.rules())
+
+
+_OPEN_TABLES: Final[dict[str, type[_OpenTable]]] = {
+    "category": _OpenCategoryTable,
+    "integer": _OpenIntegerTable,
+    "numeric": _OpenNumericTable,
+    "datetime": _OpenDateTimeTable,
+}
 
 _TABLES: Final[dict[str, type[_AttributeTable]]] = {
     "category": _CategoryTable,

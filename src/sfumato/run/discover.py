@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.attributes import Attribute
 from sfumato.domain.discovery import Findings, OpenAttribute, OpenCategory, OpenDomain
+from sfumato.domain.open_ranges import OpenRange
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json, unit_of
 from sfumato.errors import PlanError
 from sfumato.planning.discovery_plans import key_law
@@ -35,6 +36,7 @@ from sfumato.privacy.cost import Cost
 from sfumato.privacy.key_laws import KeyLaw, count_interval, people_for
 from sfumato.random import WordSource, system_words
 from sfumato.release.provenance import cost_in_words
+from sfumato.run.range_discovery import range_searches
 from sfumato.run.runnable import Guarantee, Runnable
 from sfumato.run.spine import Access, run, stored_answer
 from sfumato.text import STORED, listing, shown
@@ -197,6 +199,7 @@ def _key_searches(
 
 FINDERS: Final[dict[str, Finder]] = {
     OpenCategory.mechanism: Finder(_key_searches, needs_delta=True),
+    OpenRange.mechanism: Finder(range_searches, needs_delta=False),
 }
 """By `OpenAttribute.mechanism`: who searches what."""
 
