@@ -118,5 +118,5 @@ def test_a_unit_of_many_rows_has_as_much_more_noise(neighbours):
 
 
 def test_columns_that_hold_no_numbers_are_refused_before_the_debit():
-    with pytest.raises(TableError, match="name.*cannot be discovered as a numeric"):
+    with pytest.raises(TableError, match="cannot be discovered as a numeric"):
         sf.plan_discovery(sf.Numeric.discover("name"), sf.Budget(epsilon=1)).release(people(10))
