@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from sfumato.workload.build import product as product
     from sfumato.workload.build import ranges as ranges
     from sfumato.workload.build import sums as sums
+    from sfumato.workload.build import unparsed as unparsed
     from sfumato.workload.build import windows as windows
     from sfumato.workload.constraints import Constraints as Constraints
     from sfumato.workload.predicates import attribute as attribute
@@ -143,6 +144,7 @@ _HOMES = {
     "ranges": "sfumato.workload.build",
     "sql": "sfumato.workload.sql",
     "sums": "sfumato.workload.build",
+    "unparsed": "sfumato.workload.build",
     "windows": "sfumato.workload.build",
     # Verbs.
     "combine": "sfumato.release.pooled",

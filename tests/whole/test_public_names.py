@@ -36,7 +36,7 @@ NOUNS = {
 }
 BUILDERS = {
     *("attribute", "conjunctions", "explicit", "marginals", "means", "predicates", "predictions"),
-    *("prefixes", "product", "ranges", "sql", "sums", "windows"),
+    *("prefixes", "product", "ranges", "sql", "sums", "unparsed", "windows"),
 }
 VERBS = {
     "combine",

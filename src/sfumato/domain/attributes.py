@@ -10,7 +10,8 @@ error and never a new key (Korolova et al. 2009, "Releasing search queries and c
 shows what data-dependent keys give away).
 
 Cells are numbered 0, 1, ...: first the declared values in order, then the cell ``(other)`` if
-``outside = "other"``, then the cell ``(missing)`` if ``nulls = "missing"``. With ``"clamp"`` and
+``outside = "other"``, then the cell ``(missing)`` if ``nulls = "missing"``, then the cell
+``(unparsed)`` of texts that stand for no value if ``unparsed = "cell"``. With ``"clamp"`` and
 ``"first"`` other values and nulls count as declared ones. Nothing here lists the cells unless it
 is asked to: an attribute of 10^18 values is legal.
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MISSING",
     "OTHER",
+    "UNPARSED",
     "Attribute",
     "Boolean",
     "Category",
@@ -59,6 +61,7 @@ __all__ = [
     "Nulls",
     "Numeric",
     "Outside",
+    "Unparsed",
     "Value",
     "first_fall",
     "first_repeat",
@@ -70,10 +73,12 @@ __all__ = [
 Value = str | int | float | bool | date | datetime
 Outside = Literal["drop", "other", "clamp", "first"]
 Nulls = Literal["drop", "missing", "first"]
+Unparsed = Literal["null", "other", "drop", "cell"]
 Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
 
 OTHER: Final = "(other)"
 MISSING: Final = "(missing)"
+UNPARSED: Final = "(unparsed)"
 
 _COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 
@@ -132,6 +137,7 @@ class Attribute(ABC):
     nulls: Nulls = field(default="drop", kw_only=True)
     levels: tuple[Level, ...] = field(default=(), kw_only=True)
     from_column: str | None = field(default=None, kw_only=True)
+    unparsed: Unparsed | None = field(default=None, kw_only=True)
 
     kind: ClassVar[str]
     is_ordered: ClassVar[bool] = True
@@ -150,6 +156,10 @@ class Attribute(ABC):
         if self.nulls not in ("drop", "missing", "first"):
             raise self._fault(
                 f"nulls = {shown(self.nulls)} is not one of 'drop', 'missing', 'first'"
+            )
+        if self.unparsed not in (None, "null", "other", "drop", "cell"):
+            raise self._fault(
+                f"unparsed = {shown(self.unparsed)} is not one of 'null', 'other', 'drop', 'cell'"
             )
         if self.from_column is not None and not is_text(self.from_column):
             raise self._fault(f"column = {shown(self.from_column)} is no name of a column")
@@ -193,22 +203,40 @@ class Attribute(ABC):
     @property
     def size(self) -> int:
         """Number of cells."""
-        return self.value_count + (self.outside == "other") + (self.nulls == "missing")
+        has_cells = (self._has_other, self.nulls == "missing", self.unparsed == "cell")
+        return self.value_count + sum(has_cells)
+
+    @property
+    def _has_other(self) -> bool:
+        return "other" in (self.outside, self.unparsed)
 
     @property
     def other_code(self) -> int | None:
         """The cell of values outside the declared ones, if the schema asks for one."""
-        return self.value_count if self.outside == "other" else None
+        return self.value_count if self._has_other else None
 
     @property
     def missing_code(self) -> int | None:
         """The cell of nulls, if the schema asks for one."""
-        return self.size - 1 if self.nulls == "missing" else None
+        return self.value_count + self._has_other if self.nulls == "missing" else None
+
+    @property
+    def unparsed_code(self) -> int | None:
+        """The cell of texts that stand for no value, if the schema asks for one."""
+        return self.size - 1 if self.unparsed == "cell" else None
 
     @property
     def outside_cell(self) -> int | None:
-        """The cell of values that are in no range; None where they are dropped."""
-        return 0 if self.outside == "first" else self.other_code
+        """The cell of values that are in no range; None where they are dropped or clamped."""
+        if self.outside == "first":
+            return 0
+        return self.other_code if self.outside == "other" else None
+
+    @property
+    def unparsed_cell(self) -> int | None:
+        """The cell of texts that stand for no value where a rule says so; None: dropped."""
+        cells = {"null": self.null_cell, "other": self.other_code, "cell": self.unparsed_code}
+        return cells.get(self.unparsed or "drop")
 
     @property
     def null_cell(self) -> int | None:
@@ -217,8 +245,8 @@ class Attribute(ABC):
 
     @property
     def keeps_every_record(self) -> bool:
-        """Whether neither nulls nor other values ever drop a record."""
-        return self.outside != "drop" and self.nulls != "drop"
+        """Whether neither nulls nor other values nor texts that are none ever drop a record."""
+        return "drop" not in (self.outside, self.nulls, self.unparsed)
 
     def all_inside(self) -> Self:
         """The same attribute, with a declared value for every record that it would drop.
@@ -236,6 +264,7 @@ class Attribute(ABC):
             self,
             outside=placed if self.outside == "drop" else self.outside,
             nulls="first" if self.nulls == "drop" else self.nulls,
+            unparsed=None if self.unparsed == "drop" else self.unparsed,
         )
 
     def label(self, code: int) -> Value:
@@ -257,6 +286,8 @@ class Attribute(ABC):
             )
         if code < self.value_count:
             return self.value_label(code)
+        if code == self.unparsed_code:
+            return UNPARSED
         return OTHER if code == self.other_code else MISSING
 
     @cached_property
@@ -289,8 +320,8 @@ class Attribute(ABC):
     def select(self, comparison: Comparison, constant: Value) -> npt.NDArray[np.bool_]:
         """Indicator over the cells of the values for which ``value comparison constant`` holds.
 
-        The cell ``(missing)`` satisfies nothing; ``(other)`` satisfies only ``!=``, because it
-        holds none of the declared values and its own are not known.
+        The cells ``(missing)`` and ``(unparsed)`` satisfy nothing; ``(other)`` satisfies only
+        ``!=``, because it holds none of the declared values and its own are not known.
 
         Args:
             comparison: ``"=", "!=", "<", "<=", ">"`` or ``">="``.
@@ -418,6 +449,9 @@ class Category(Attribute):
             or as the ``"first"`` value.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
+        unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
+            ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
+        from_column: The column, if it is not that of the name.
         levels: Public groups of the values.
 
     Raises:
@@ -551,6 +585,9 @@ class Boolean(Attribute):
             or as the ``"first"`` value.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
+        unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
+            ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
+        from_column: The column, if it is not that of the name.
         levels: Public groups of the two.
 
     Raises:
@@ -617,6 +654,9 @@ class Integer(Attribute):
             count it as ``"other"``.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
+        unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
+            ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
+        from_column: The column, if it is not that of the name.
         levels: Public groups of the values.
 
     Raises:
@@ -757,6 +797,9 @@ class Numeric(Attribute):
             count it as ``"other"``.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
+        unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
+            ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
+        from_column: The column, if it is not that of the name.
         levels: Public groups of the bins.
 
     Raises:
@@ -944,6 +987,9 @@ class DateTime(Attribute):
             range, count it as ``"other"``.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
+        unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
+            ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
+        from_column: The column, if it is not that of the name.
         levels: Public groups of the steps.
 
     Raises:

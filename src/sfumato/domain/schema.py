@@ -42,6 +42,7 @@ from sfumato.domain.attributes import (
     Level,
     Numeric,
     Outside,
+    Unparsed,
     first_fall,
     first_repeat,
 )
@@ -413,6 +414,7 @@ class _AttributeTable(BaseModel):
     nulls: Literal["drop", "missing", "first"] = "drop"
     levels: dict[str, dict[str, object]] = Field(default_factory=dict)
     column: Annotated[str, Field(min_length=1)] | None = None
+    unparsed: Unparsed | None = None
 
 
 class _OrderedTable(_AttributeTable):
@@ -666,7 +668,8 @@ def _attribute(name: str, table: object, file: TomlFile) -> Attribute:
         table = {key: row for key, row in table.items() if key != "levels"}
     read = _spelled_out(validated(_TABLES[kind], table, file, at), file, at)
     try:
-        attribute = replace(_built(name, read), from_column=read.column)
+        built = _built(name, read)
+        attribute = replace(built, from_column=read.column, unparsed=read.unparsed)
     except SchemaError as error:
         raise _placed(error, name, table, file, at) from None
     if has_calendar:
@@ -736,6 +739,7 @@ def _spelled_out(read: _AttributeTable, file: TomlFile, at: KeyPath) -> _Attribu
             nulls=read.nulls,
             levels=read.levels,
             column=read.column,
+            unparsed=read.unparsed,
         )
     if isinstance(read, _CategoryTable):
         return _listed_values(read, file, at)
@@ -826,6 +830,8 @@ def attribute_table(attribute: Attribute) -> str:
         lines.append(f'outside = "{attribute.outside}"')
     if attribute.nulls != "drop":
         lines.append(f'nulls = "{attribute.nulls}"')
+    if attribute.unparsed is not None:
+        lines.append(f'unparsed = "{attribute.unparsed}"')
     for level in attribute.levels:
         members: list[list[int]] = [[] for _ in level.groups]
         for code, group in enumerate(level.group_of):

@@ -71,7 +71,8 @@ class Values(Attribute):
             of.numbers()  # says what kinds have numbers
             raise WorkloadError(f"attribute {of.name!r} is a {of.kind}: its cells are its values")
         word = "values" if degree == 1 else "squares"
-        return cls(f"{word} of {of.name}", of, degree, outside=of.outside, nulls=of.nulls)
+        return cls(f"{word} of {of.name}", of, degree, outside=of.outside, nulls=of.nulls,
+                   unparsed=of.unparsed)  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -46,7 +46,7 @@ def _column(attribute: Attribute, codes: Integers, random: WordSource) -> pd.Ser
     is_listed = not isinstance(attribute, Integer | Numeric | DateTime)
     if is_listed:
         drawn: pd.Series[Any] = pd.Series(cell_labels(attribute)[codes])
-        is_null = codes == attribute.missing_code
+        is_null = (codes == attribute.missing_code) | (codes == attribute.unparsed_code)
     else:
         declared = np.minimum(codes, attribute.value_count - 1)
         drawn = pd.Series(_inside(attribute, declared, random))

@@ -32,6 +32,7 @@ from sfumato.types import Integers, Progress
 from sfumato.vault.encode import (
     MISSING_VALUE,
     OTHER_VALUE,
+    UNPARSED_VALUE,
     check_columns,
     engine_failed,
     read_records,
@@ -393,7 +394,8 @@ def _units(value: str, attribute: Values, cell: int, double: str) -> tuple[str, 
     """
     whole = 2**UNIT_BITS
     if cell >= attribute.value_count:
-        mark = OTHER_VALUE if cell == attribute.other_code else MISSING_VALUE
+        marks = {attribute.other_code: OTHER_VALUE, attribute.missing_code: MISSING_VALUE}
+        mark = marks.get(cell, UNPARSED_VALUE)
         return "0", f"(CASE WHEN {value} = {mark} THEN {whole} ELSE 0 END)"
     number = f"CAST({value} AS {double})"
     square = f"CAST(FLOOR({number} * {number} / CAST({whole} AS {double})) AS BIGINT)"

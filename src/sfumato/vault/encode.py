@@ -18,6 +18,9 @@ done on it.
     anything else    ``outside``: dropped, the cell (other), the first cell of a category, or
                      clamped to the nearest bin; a text that is no number or date at all has no
                      nearest bin, and counts as null
+    no value         ``unparsed``, where the schema says so: a text that is no number or date, or a
+                     record that could not be read at all, is null, in the cell (other), dropped, or
+                     in the cell (unparsed)
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MISSING_VALUE",
     "OTHER_VALUE",
+    "UNPARSED_VALUE",
     "Held",
     "Made",
     "always_kept",
@@ -348,6 +352,7 @@ def matches(attribute: Attribute, held: Held, alias: str) -> str:
 
 OTHER_VALUE: Final = -1
 MISSING_VALUE: Final = -2
+UNPARSED_VALUE: Final = -3
 """What stands in place of the grid value of a record without a number."""
 
 _SECONDS: Final = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
@@ -405,6 +410,15 @@ def _clamped(attribute: Attribute, is_null: str, code: str, is_below: str, is_ab
         f"CASE WHEN {is_null} THEN {missing} WHEN {is_below} THEN 0 "
         f"WHEN {is_above} THEN {attribute.value_count - 1} ELSE COALESCE({code}, {missing}) END"
     )
+
+
+def _unparsed_code(attribute: Attribute) -> str:
+    """The cell of a text that stands for no value, of `Values` what stands in place of one."""
+    if not isinstance(attribute, Values):
+        return _code(attribute.unparsed_cell)
+    nulls = {"missing": MISSING_VALUE, "first": 0}.get(attribute.nulls)
+    marks = {"null": nulls, "other": OTHER_VALUE, "cell": UNPARSED_VALUE}
+    return _code(marks.get(attribute.unparsed or "drop"))
 
 
 def _code(code: int | None) -> str:
@@ -651,6 +665,7 @@ def _encoding(
     engine = table.engine
     values: dict[str, str] = {}
     columns: list[Held] = []
+    unparsed: dict[int, str] = {}
     for i, attribute in enumerate(needed):
         column = engine.column(reading.places[i])
         kind = attribute.of if isinstance(attribute, Values) else attribute
@@ -661,6 +676,12 @@ def _encoding(
         values[f"v{i}"] = made.value
         if made.is_null is not None:
             values[f"n{i}"] = made.is_null
+        if attribute.unparsed is not None and attribute.column in table.untyped:
+            # Records that could not be read are nulls; what a record says never is, but may be ''.
+            if table.has_unreadable:
+                values[f"u{i}"] = f"({column} IS NULL)"
+            is_text = f"(v{i} IS NULL AND NOT n{i})"
+            unparsed[i] = f"(u{i} OR {is_text})" if table.has_unreadable else is_text
         columns.append(Held(f"v{i}", made.form, f"n{i}" if made.is_null else f"(v{i} IS NULL)"))
     if unit is not None:
         column = engine.column(reading.places[-1])
@@ -680,6 +701,8 @@ def _encoding(
             rows += f" LEFT JOIN {name} AS l{i} ON {matches(attribute, held, f'l{i}')}"
             looked_up = f"l{i}.code"
         code = cell_code(attribute, held, engine, looked_up)
+        if i in unparsed:
+            code = f"CASE WHEN {unparsed[i]} THEN {_unparsed_code(attribute)} ELSE {code} END"
         most = 2**UNIT_BITS + 1 if isinstance(attribute, Values) else attribute.size
         codes[f"c{domain.index(attribute.name)}"] = f"CAST({code} AS {engine.integer(most)})"
     made_codes = ", ".join(f"{code} AS {name}" for name, code in codes.items())

@@ -111,6 +111,9 @@ class Table:
     it, so that the number of rows is not public under ``replace-one`` neighbours. A file, a stored
     table and a dataframe have a row for every record, whatever it holds. A query, a view and an
     expression may have a filter or a join, and are not looked into: they may drop records.
+
+    ``has_unreadable``: a column without a type is null where the record could not be read, and
+    nowhere else (CSV, JSON lines); what a record leaves out is an empty text.
     """
 
     __slots__ = (
@@ -118,6 +121,7 @@ class Table:
         "_careful",
         "_read",
         "engine",
+        "has_unreadable",
         "may_drop_records",
         "name",
         "origin",
@@ -140,6 +144,7 @@ class Table:
         may_drop_records: bool = True,
         careful: Callable[[Sequence[str]], ColumnReading] | None = None,
         texts: TextRules | None = None,
+        has_unreadable: bool = False,
     ) -> None:
         self.name = name
         self.engine = engine
@@ -147,6 +152,7 @@ class Table:
         self.untyped = untyped
         self.may_drop_records = may_drop_records
         self.texts = TextRules() if texts is None else texts
+        self.has_unreadable = has_unreadable
         self._read, self._careful = read, careful
         # The encoded records of the last count, and the key that chooses the rows of a privacy
         # unit: kept here, so that all counts of one release describe the same records.
@@ -197,6 +203,7 @@ class Table:
             may_drop_records=self.may_drop_records,
             careful=self._careful,
             texts=self.texts,
+            has_unreadable=self.has_unreadable,
         )
         table.origin, table.source = self.origin or self, self.source
         return table
@@ -393,6 +400,7 @@ def _from_csv(name: str, paths: Sequence[str], declared: CsvSource) -> Table:
         read,
         may_drop_records=False,
         texts=declared.texts,
+        has_unreadable=True,
     )
 
 
@@ -444,7 +452,9 @@ def _from_json_lines(name: str, paths: Sequence[str]) -> Table:
         return ColumnReading(f"(SELECT {texts} FROM {held})", places, steps())  # noqa: S608
 
     kind = _EveryText(ibis.dtype("string"))
-    return Table(name, engine, kind, _EveryName(), read, may_drop_records=False)
+    return Table(
+        name, engine, kind, _EveryName(), read, may_drop_records=False, has_unreadable=True
+    )
 
 
 def _from_sheet(name: str, files: FileSource) -> Table:

@@ -24,7 +24,7 @@ from sfumato.domain.values import Values, base_of, with_values
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import listing, shown
 from sfumato.types import Array
-from sfumato.workload.predicates import Condition, check_conditions
+from sfumato.workload.predicates import Condition, attribute, check_conditions
 from sfumato.workload.queries import (
     Groups,
     Identity,
@@ -65,6 +65,7 @@ __all__ = [
     "ranges",
     "subsets",
     "sums",
+    "unparsed",
     "windows",
     "workload_of",
 ]
@@ -358,6 +359,33 @@ def predicates(
     check_conditions(listed, domain)
     written = tuple(str(c) for c in conditions) if not labels else tuple(labels)
     return Workload(domain, (Predicates(domain, "predicates", 1.0, listed, written),))
+
+
+def unparsed(domain: Domain) -> Workload:
+    """How many values of each attribute stand for nothing, of those with a cell for them.
+
+    Args:
+        domain: What a record may look like; attributes with ``unparsed="cell"`` are asked about.
+
+    Returns:
+        One counting query per such attribute, in order.
+
+    Raises:
+        WorkloadError: No attribute has the cell.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain([sf.Integer("age", 0, 99, unparsed="cell")])
+    >>> len(sf.unparsed(domain))
+    1
+    """
+    check_domain(domain, "unparsed")
+    names = [a.name for a in domain if a.unparsed_code is not None]
+    if not names:
+        raise WorkloadError(
+            'no attribute has a cell for values that did not parse; declare unparsed = "cell" of '
+            "those in question"
+        )
+    return predicates(domain, [attribute(domain, name).is_unparsed for name in names])
 
 
 def as_condition(domain: Domain, condition: Condition | str) -> Condition:

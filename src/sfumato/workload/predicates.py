@@ -240,6 +240,13 @@ class Attr:
         codes = () if code is None else (code,)
         return In(self._attribute.name, codes, f"{self._attribute.name} is missing")
 
+    @property
+    def is_unparsed(self) -> Condition:
+        """True for texts that stand for no value (an empty set without the cell of that name)."""
+        code = self._attribute.unparsed_code
+        codes = () if code is None else (code,)
+        return In(self._attribute.name, codes, f"{self._attribute.name} is unparsed")
+
 
 def attribute(domain: Domain, name: str) -> Attr:
     """The attribute of this name, ready to be compared.
