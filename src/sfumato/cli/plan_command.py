@@ -80,6 +80,7 @@ app = command_app()
     epilog=examples(
         "sfumato plan release.toml",
         "sfumato plan release.toml --error 50",
+        "sfumato plan release.toml --records 10000 --shares",
         "sfumato plan release.toml --mechanism gaussian --json",
     ),
 )
@@ -97,6 +98,10 @@ def plan(
         ),
     ] = None,
     show_all: Annotated[bool, flag("--all", text="List every group, however many.")] = False,
+    shares: Annotated[
+        bool,
+        flag("--shares", text="Show errors as shares of the records: needs --records, n public."),
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -109,12 +114,19 @@ def plan(
 
     spec = read_spec(path).with_options(mechanism, error, seconds)
     if spec.adaptive is None:
-        _plan_linear(spec, records, show_all, Output(json, quiet))
-    else:
-        _plan_adaptive(spec, records, Output(json, quiet))
+        _plan_linear(spec, records, show_all, shares, Output(json, quiet))
+        return
+    if shares:
+        raise PlanError(
+            f"{spec.path} asks for an adaptive release, whose errors are not known beforehand, nor "
+            "their shares; leave --shares out"
+        )
+    _plan_adaptive(spec, records, Output(json, quiet))
 
 
-def _plan_linear(spec: Spec, records: int | None, show_all: bool, output: Output) -> None:
+def _plan_linear(
+    spec: Spec, records: int | None, show_all: bool, in_shares: bool, output: Output
+) -> None:
     """Show what a release would answer with; the table is not opened."""
     from sfumato.planning.resources import as_rows, engine_of, in_bytes
 
@@ -122,6 +134,11 @@ def _plan_linear(spec: Spec, records: int | None, show_all: bool, output: Output
         ledger, fault = _ledger_of(spec)
         best = spec.plan(bars.phase("planning"), ledger=ledger)
         number = spec.records if records is None else records
+        if in_shares and number is None:
+            raise PlanError(
+                f"{spec.path} does not say of how many records errors are shares; give --records N "
+                "beside --shares, or records in [plan]"
+            )
         after = None if number is None else best.projected(number)
         advice = None if number is None else _advice(spec, best, number, bars.phase("trying"))
         needed = best.resources(number, engine_of(spec.place))
@@ -130,12 +147,15 @@ def _plan_linear(spec: Spec, records: int | None, show_all: bool, output: Output
         document["resources"] = needed.as_json()
         document["ledger"] = None if best.in_ledger is None else best.in_ledger.as_json()
         document["recommendation"] = None if advice is None else advice.as_json()
-        shares = best.as_shares(number) if number and best.total_is_public else None
+        has_shares = in_shares or best.total_is_public
+        shares = best.as_shares(number) if number and has_shares else None
         if shares is not None:
             document["shares"] = shares.as_json()
-    errors = "forecast errors in counts"
+    errors, records_shown = "forecast errors in counts", 1
     if not best.workload.has_one_weight:
         errors = "forecast errors, of every query in its own unit"
+    if in_shares and number:
+        errors, records_shown = f"forecast errors as shares of {number:,} records", number
     output.result(
         document,
         heading(f"Plan of {spec.path}", "no data touched, nothing spent"),
@@ -149,8 +169,8 @@ def _plan_linear(spec: Spec, records: int | None, show_all: bool, output: Output
             (
                 (
                     c.name,
-                    counts(c.rmse),
-                    counts(c.largest),
+                    _error(c.rmse, records_shown),
+                    _error(c.largest, records_shown),
                     "chosen" if c.is_chosen else c.note,
                 )
                 for c in best.candidates
@@ -158,7 +178,7 @@ def _plan_linear(spec: Spec, records: int | None, show_all: bool, output: Output
         ),
         "",
         heading("Query groups", errors),
-        _groups_table(best.groups, show_all),
+        _groups_table(best.groups, show_all, records_shown),
         "",
         heading(
             "Resources",
@@ -310,9 +330,17 @@ def _plan_facts(plan: Plan, after: AfterProjection | None) -> Table:
     )
 
 
-def _groups_table(groups: Sequence[GroupForecast], show_all: bool) -> Table:
+def _error(value: float | None, records: int) -> str:
+    """An error in counts, or as a share of so many records."""
+    return counts(None if value is None else value / records)
+
+
+def _groups_table(groups: Sequence[GroupForecast], show_all: bool, records: int = 1) -> Table:
     """The forecast of each group; of many groups the first and the last few."""
-    rows = [(g.name, f"{g.queries:,}", counts(g.rmse), counts(g.largest)) for g in groups]
+    rows = [
+        (g.name, f"{g.queries:,}", _error(g.rmse, records), _error(g.largest, records))
+        for g in groups
+    ]
     first, last = LIMITS.first_groups, LIMITS.last_groups
     hidden = len(rows) - first - last
     if hidden > 1 and not show_all:

@@ -110,6 +110,10 @@ def release(
     csv: Annotated[
         bool, flag("--csv", text="Also write answers and synthetic records as CSV files.")
     ] = False,
+    shares: Annotated[
+        bool,
+        flag("--shares", text="Write shares of the public number of records beside the counts."),
+    ] = False,
     intervals: Annotated[
         str | None,
         typer.Option(
@@ -144,6 +148,7 @@ def release(
 
     output = Output(json, quiet)
     spec = read_spec(path).with_options(mechanism, error)
+    spec = spec.with_shares() if shares else spec
     kind = _intervals(spec, intervals)
     if synthetic is not None:
         check_records(spec.domain, synthetic)
@@ -292,7 +297,7 @@ def _check_shares(spec: Spec, table: Table) -> None:
         raise PlanError(
             f"{spec.path} asks for shares of a public number of records, and {table.name} is a "
             "view or an expression, which may drop records: their number is private; name a stored "
-            "table, or take shares out of [release]"
+            "table, or ask for no shares"
         )
 
 

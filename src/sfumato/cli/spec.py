@@ -412,6 +412,12 @@ class Spec:
             )
         return replace(spec, budget=None, error=error)
 
+    def with_shares(self) -> Spec:
+        """The same with shares of the public number of records beside the answers."""
+        if not total_is_public(self.neighbours, self.domain, self.unit, self.is_query):
+            raise PlanError(f"{PRIVATE_TOTAL}, or leave --shares out")
+        return replace(self, shares=True)
+
 
 def read_spec(path: str | Path, *, needs_workload: bool = True) -> Spec:
     """The release that a spec file describes.

@@ -15,13 +15,22 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from sfumato.errors import SfumatoError
+from sfumato.errors import SfumatoError, WorkloadError
 from sfumato.planning.forecast import Candidate
-from sfumato.release.answers import Group, group_frame, key_term
+from sfumato.release.answers import (
+    Group,
+    asked_product,
+    find_groups,
+    group_frame,
+    key_term,
+    named_groups,
+)
 from sfumato.release.estimates import Estimates
 from sfumato.release.export import replaced
 from sfumato.release.labels import axes_of, label_text
 from sfumato.release.release_limits import LIMITS
+from sfumato.release.rollups import rollup_frame
+from sfumato.text import listing
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Ratio, Workload
 
@@ -33,11 +42,13 @@ __all__ = [
     "candidates_chart",
     "cdf_band",
     "chart_of",
+    "chart_of_frame",
     "chart_rank",
     "chosen_groups",
     "error_against_alpha",
     "heat_map",
     "interval_bars",
+    "plot_of",
     "smaller_png",
     "write_chart",
 ]
@@ -273,13 +284,21 @@ def chosen_groups(workload: Workload, groups: list[Group]) -> list[Group]:
 
 def chart_of(estimates: Estimates, group: Group, level: float, width: Width) -> Chart | None:
     """The chart of a group, or None when a table says more."""
-    workload = estimates.workload
-    kind = _kind(key_term(workload, group))
+    term = key_term(estimates.workload, group)
+    if _kind(term) is None:
+        return None
+    value = "mean" if isinstance(group, Ratio) else "value"
+    return chart_of_frame(term, group_frame(estimates, group, level), value, width)
+
+
+def chart_of_frame(term: Term, frame: pd.DataFrame, value: str, width: Width) -> Chart | None:
+    """The chart of answers to the queries of a term, or None when a table says more.
+
+    Running totals as bands, answers along one attribute as bars, along two as a heat map.
+    """
+    kind = _kind(term)
     if kind is None:
         return None
-    frame = group_frame(estimates, group, level)
-    value = "mean" if isinstance(group, Ratio) else "value"
-    term = key_term(workload, group)
     names = [name for axis in axes_of(term) for name, _ in axis.columns]
     if kind == "running":
         product = term.as_product()
@@ -294,6 +313,39 @@ def chart_of(estimates: Estimates, group: Group, level: float, width: Width) -> 
         frame = frame.rename(columns={value: "value"})
     across, down = _long_side_first(term, names)
     return heat_map(frame, across, down, width=width)
+
+
+def plot_of(
+    estimates: Estimates,
+    attr: str | Iterable[str] | None,
+    by: str | Iterable[str] | None,
+    group: str | None,
+    level: float,
+    width: Width,
+) -> Chart | alt.VConcatChart:
+    """The charts of some answers under one another: of all groups where none are named."""
+    import altair as alt
+
+    workload = estimates.workload
+    names = named_groups(workload)
+    charts: dict[str, Chart | None] = {}
+    if attr is None and by is None and group is None:
+        groups = chosen_groups(workload, [*names])
+    else:
+        groups = find_groups(workload, attr, by, group)
+        if not groups:
+            target = asked_product(workload.domain, attr, by)
+            frame = rollup_frame(estimates, target, level)
+            charts[target.name] = chart_of_frame(target, frame, "value", width)
+    charts |= {names[g]: chart_of(estimates, g, level, width) for g in groups}
+    drawn = [c.properties(title=name) for name, c in charts.items() if c is not None]
+    if not drawn:
+        raise WorkloadError(
+            f"no chart suits {listing([*charts] or [*names.values()], 30)}: there are too many "
+            "answers, or they go along more than two attributes; roll them up with fewer "
+            "attributes, or read them with answers(...)"
+        )
+    return drawn[0] if len(drawn) == 1 else alt.vconcat(*drawn).resolve_scale(color="independent")
 
 
 def chart_rank(workload: Workload, group: Group) -> int | None:

@@ -21,7 +21,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sfumato.errors import TooLarge, WorkloadError
+from sfumato.errors import SfumatoError, TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import ALL, Coefficients, Forecast
 from sfumato.planning.views import Viewed, as_planned
@@ -72,7 +72,9 @@ from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Ratio, Workload
 
 if TYPE_CHECKING:
+    import altair as alt
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
     from sfumato.ledger.entries import Entry
@@ -504,6 +506,87 @@ class Release:
         check_level(level)
         return arrow_table(self.listed, self.provenance, level, self._shared(shares))
 
+    def to_pandas(self, level: float = LIMITS.level, *, shares: bool = False) -> pd.DataFrame:
+        """All answers as one pandas frame: the table of ``to_arrow``.
+
+        Args:
+            level: The probability with which an interval holds the truth; 0.95 unless given.
+            shares: As for ``to_arrow``.
+
+        Returns:
+            One row per answer.
+
+        Raises:
+            WorkloadError: if shares are asked for and the number of records is private.
+        """
+        frame: pd.DataFrame = self.to_arrow(level, shares=shares).to_pandas()
+        return frame
+
+    def to_polars(self, level: float = LIMITS.level, *, shares: bool = False) -> pl.DataFrame:
+        """All answers as one polars frame: the table of ``to_arrow``.
+
+        Args:
+            level: The probability with which an interval holds the truth; 0.95 unless given.
+            shares: As for ``to_arrow``.
+
+        Returns:
+            One row per answer.
+
+        Raises:
+            SfumatoError: if polars is not installed.
+            WorkloadError: if shares are asked for and the number of records is private.
+        """
+        try:
+            import polars as pl
+        except ImportError:
+            raise SfumatoError(
+                "polars is not installed; install it (pip install polars), or take to_arrow() or "
+                "to_pandas()"
+            ) from None
+        table = self.to_arrow(level, shares=shares)
+        return pl.DataFrame(table)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The table of ``to_arrow`` for any library that reads Arrow, such as DuckDB or polars.
+
+        Args:
+            requested_schema: A schema that the reader would like, as a PyCapsule.
+
+        Returns:
+            A PyCapsule of a stream (Arrow's PyCapsule interface).
+        """
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def plot(
+        self,
+        attr: str | Iterable[str] | None = None,
+        by: str | Iterable[str] | None = None,
+        *,
+        group: str | None = None,
+        level: float = LIMITS.level,
+        width: int = LIMITS.chart_width,
+    ) -> alt.Chart | alt.LayerChart | alt.VConcatChart:
+        """A chart of answers: running totals as bands, bars with intervals, tables as heat maps.
+
+        Args:
+            attr: The attributes, as for ``answers``; those that no group has are rolled up. Called
+                bare: the charts of a report, under one another.
+            by: Further attributes.
+            group: The name of a group, in place of attributes.
+            level: The probability with which an interval holds the truth; 0.95 unless given.
+            width: In pixels.
+
+        Returns:
+            An Altair chart, which notebooks show and ``.save("answers.png")`` writes.
+
+        Raises:
+            WorkloadError: if there are no such answers, or no chart suits them.
+        """
+        from sfumato.release.charts import plot_of
+
+        check_level(level)
+        return plot_of(self.listed, attr, by, group, level, width)
+
     def to_parquet(
         self, path: str | Path, level: float = LIMITS.level, *, shares: bool = False
     ) -> None:
@@ -631,7 +714,8 @@ class Release:
             f"<tbody>{rows}</tbody></table>{more}"
             f"{f'<p>means: {means}</p>' if means else ''}"
             "<p><code>.answers()</code>, <code>.answers(group=&hellip;)</code>, "
-            "<code>.quantiles(&hellip;)</code>, <code>.save(&hellip;)</code></p></div>"
+            "<code>.quantiles(&hellip;)</code>, <code>.sql(&hellip;)</code>, "
+            "<code>.plot(&hellip;)</code>, <code>.save(&hellip;)</code></p></div>"
         )
 
     def _spent(self) -> str:

@@ -193,6 +193,12 @@ def test_a_public_number_of_records_shows_shares(folder: Path, run: Run) -> None
     assert isinstance(shares, dict)
     assert (shares["records"], shares["move"]) == (400, 2 / 400)
     assert shares["rmse"] == pytest.approx(float(str(found["rmse"])) / 400)
+    said = run("plan", spec, "--records", "400", "--shares").out
+    assert "errors as shares of 400 records" in " ".join(said.split())
+    assert run("plan", spec, "--shares").code == 2  # of how many records?
     # Without the promise a record may be dropped, and the number is private.
     spec.write_text(spec.read_text().replace('records = "all-inside"\n', ""))
     assert "shares" not in run("plan", spec, "--json", "--records", "400").document
+    refused = run("plan", spec, "--records", "400", "--shares")
+    assert refused.code == 2
+    assert "here it is private" in " ".join(refused.err.split())

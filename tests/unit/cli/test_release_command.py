@@ -274,6 +274,20 @@ def test_shares_are_a_way_of_writing_and_ask_for_nothing_else(folder: Path, run:
     assert "share_low" in pd.read_csv(folder / "shares" / "answers.csv")
     report = (folder / "shares" / "report.html").read_text()
     assert "Shares of the 400 public records" in report
+    option = run("release", _all_inside(folder), "--shares", "--out", folder / "option", "--json")
+    assert option.document["is_stored"] is True
+    pd.testing.assert_frame_equal(pd.read_parquet(folder / "option" / "answers.parquet"), both)
+
+
+def test_shares_by_an_option_are_refused_where_the_number_is_private(
+    folder: Path, run: Run
+) -> None:
+    spec = folder / "release.toml"
+    spec.write_text(SPEC)
+    ran = run("release", spec, "--shares", "--out", folder / "out")
+    assert ran.code == 2, ran.err
+    assert "leave --shares out" in " ".join(ran.err.split())
+    assert not (folder / "people.ledger").exists()
 
 
 def test_shares_of_no_records_are_left_out_of_what_was_paid_for(folder: Path, run: Run) -> None:
