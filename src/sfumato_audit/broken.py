@@ -26,13 +26,14 @@ from sfumato.planning.selection_plans import SelectionMechanism
 from sfumato.planning.sparse_plans import sparse_of_epsilon
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
+from sfumato.privacy.key_laws import KeyLaw
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource
 from sfumato.run.choose import plan_selection
 from sfumato.session.session_plan import UNIT as PERSON
 from sfumato.strategy.atoms import in_span
 from sfumato.strategy.base import Block, Strategy
-from sfumato.types import Array, Noise
+from sfumato.types import Array, Integers, Noise
 from sfumato.vault.k_norm import KNorm
 from sfumato.vault.measure import Exact, count
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
@@ -55,6 +56,7 @@ from sfumato_audit.subjects.files import (
     units_of_two_bytes,
     written_rows,
 )
+from sfumato_audit.subjects.keys import KEY_LAW, key_subject
 from sfumato_audit.subjects.local import Code, one_bit_subject, unary_subject
 from sfumato_audit.subjects.measured import (
     K_QUERIES,
@@ -129,6 +131,7 @@ def broken_subjects() -> tuple[
         *_wrong_rounds(),
         *_wrong_selections(),
         *broken_range_subjects(),
+        *_wrong_keys(),
         *_wrong_sessions(),
         one_bit_subject("local factorization at twice its epsilon", 2, is_broken=True),
         *broken_textbook_subjects(),
@@ -559,6 +562,29 @@ class _Repeated:
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         """The first words again."""
         return self._block[:count]
+
+
+def _wrong_keys() -> tuple[Subject[Answers], ...]:
+    """A threshold that a new key reaches too often, and keys that nobody has."""
+
+    def not_above(people: Integers, law: KeyLaw, source: WordSource) -> tuple[Integers, Integers]:
+        noisy = people + discrete_laplace(1 / KEY_LAW.epsilon, people.size, source)
+        # "<=" where "<" is meant: numbers of one less are published.
+        (passed,) = np.nonzero(~(noisy <= law.threshold - 1))
+        return passed, noisy[passed]
+
+    def without_threshold(
+        people: Integers, law: KeyLaw, source: WordSource
+    ) -> tuple[Integers, Integers]:
+        del law
+        noisy = people + discrete_laplace(1 / KEY_LAW.epsilon, people.size, source)
+        (passed,) = np.nonzero(noisy > 0)
+        return passed, noisy[passed]
+
+    return (
+        key_subject("keys: <= in place of <", KEY_LAW, publishing=not_above, is_broken=True),
+        key_subject("keys: all above 0", KEY_LAW, publishing=without_threshold, is_broken=True),
+    )
 
 
 def _wrong_sessions() -> tuple[Subject[Table], ...]:

@@ -40,6 +40,7 @@ OUTSIDE = (  # modules that promise privacy outside of the vault
     "sfumato.study.local_model",
     "sfumato.run.choose",
     "sfumato.run.correct",
+    "sfumato.run.discover",
     "sfumato.run.rounds",
     "sfumato.run.textbook_choice",
     "sfumato.run.textbook_linear",
@@ -55,6 +56,7 @@ def sound_subjects() -> list[Subject[Any]]:
     """Everything that must keep its claim."""
     from sfumato_audit.subjects.chosen import chosen_subjects, mwem_subjects
     from sfumato_audit.subjects.files import csv_subjects
+    from sfumato_audit.subjects.keys import key_subjects
     from sfumato_audit.subjects.local import local_subjects
     from sfumato_audit.subjects.measured import planned_subjects
     from sfumato_audit.subjects.online import online_subjects, stream_subjects
@@ -75,6 +77,7 @@ def sound_subjects() -> list[Subject[Any]]:
         *local_subjects(),
         *chosen_subjects(),
         *mwem_subjects(),
+        *key_subjects(),
         *sparse_subjects(),
         *range_subjects(),
         *online_subjects(),

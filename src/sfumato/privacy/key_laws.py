@@ -2,20 +2,21 @@
 """The laws by which keys are published with their counts: the values that many people share.
 
 A `KeyLaw` adds noise to the exact number of people of every key that somebody has, and publishes
-the key with the noisy number if that is at least the threshold. A key that nobody has is not there
-and is never published, whatever the noise.
+the key with the noisy number if that is large enough. A key that nobody has is not there and is
+never published, whatever the noise.
 
-    `OptimalKeys`    noise with a bounded range, one (epsilon, delta) a key: no mechanism of the
-                     same promise publishes any key more often (Desfontaines, Voss, Gipson,
-                     Mandayam 2020, "Differentially private partition selection", Theorem 1), and
-                     the noisy number comes with it for nothing
+    `OptimalKeys`    truncated geometric noise, one (epsilon, delta) a key: no mechanism of the same
+                     promise publishes any key more often (Desfontaines, Voss, Gipson, Mandayam
+                     2020, "Differentially private partition selection", Theorem 1), and the noisy
+                     number comes with it for nothing
     `GaussianKeys`   rounded Gaussian noise and a threshold: better where one person has many keys
 
 Of `OptimalKeys`, the probabilities that a key of n people is published are
 
     pi(0) = 0,  pi(n + 1) = min(e^epsilon pi(n) + delta, 1 - e^-epsilon (1 - pi(n) - delta), 1)
 
-and the noise that publishes so is P(noise = threshold - n) = pi(n) - pi(n - 1). All of it is exact
+With one uniform number u, a key is published if u < pi(n). Its number is n + z with z the noise at
+u, symmetric on -k to k, if that is above k, and else k, the least that is told. All of it is exact
 integer arithmetic on a grid of 2^-BITS, rounded so that the promise holds.
 
 Proof page: ``docs/proofs/keys.md``.
@@ -27,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from math import ceil, sqrt
 from typing import Final, Protocol
 
@@ -46,7 +48,6 @@ __all__ = [
     "GaussianKeys",
     "KeyLaw",
     "OptimalKeys",
-    "chance",
     "count_interval",
     "gaussian_keys",
     "people_for",
@@ -99,6 +100,10 @@ class KeyLaw(Protocol):
         """P(noise >= least + i), i = 0, 1, ...; what is not listed is 0."""
         ...
 
+    def chance(self, people: int) -> float:
+        """The probability that a key of so many people is published."""
+        ...
+
     def request(self) -> dict[str, object]:
         """The law as JSON, exactly."""
         ...
@@ -112,8 +117,8 @@ class OptimalKeys:
     moved delta)-DP: docs/proofs/keys.md, Theorems 1 and 2.
 
     >>> law = OptimalKeys(Fraction(1), Fraction(1, 10**6), 1)
-    >>> law.threshold, people_for(law, 0.5)
-    (14, 14)
+    >>> law.threshold, round(law.chance(14), 3), round(law.standard_error, 3)
+    (14, 0.7, 1.357)
     """
 
     epsilon: Fraction
@@ -136,6 +141,23 @@ class OptimalKeys:
             "moved": self.moved,
         }
 
+    @property
+    def _event(self) -> int:
+        """delta in steps of 2^-BITS, less what roundings may add to it."""
+        event = int(self.delta * (1 << BITS)) - _UNITS
+        if event * self.epsilon * _SLACK < _UNITS:
+            raise PlanError(
+                f"delta = {number_text(self.delta)} a key is too small to be drawn exactly; give a "
+                "delta of at least 1e-50"
+            )
+        return event
+
+    def _too_small(self) -> PlanError:
+        return PlanError(
+            f"epsilon = {number_text(self.epsilon)} a key is too small: the noise would have more "
+            f"than {LIMITS.key_steps:,} values; raise epsilon, or bound a person to fewer keys"
+        )
+
     @cached_property
     def published(self) -> tuple[int, ...]:
         """The probabilities pi(1), pi(2), ..., 1 in steps of 2^-BITS.
@@ -145,20 +167,11 @@ class OptimalKeys:
         """
         whole, bottom = 1 << BITS, 1 << _FACTOR_BITS
         top = _factor_down(self.epsilon * (1 - _SLACK))
-        event = int(self.delta * whole) - _UNITS
-        if event * self.epsilon * _SLACK < _UNITS:
-            raise PlanError(
-                f"delta = {number_text(self.delta)} a key is too small to be drawn exactly; give a "
-                "delta of at least 1e-50"
-            )
+        event = self._event
         chances = [event]
         while chances[-1] < whole:
             if len(chances) > LIMITS.key_steps:
-                raise PlanError(
-                    f"epsilon = {number_text(self.epsilon)} a key is too small: the noise would "
-                    f"have more than {LIMITS.key_steps:,} values; raise epsilon, or bound a person "
-                    "to fewer keys"
-                )
+                raise self._too_small()
             last = chances[-1]
             rest = whole - last - event
             rising = (top * last) // bottom + event
@@ -167,37 +180,78 @@ class OptimalKeys:
         return tuple(chances)
 
     @cached_property
-    def _mean_people(self) -> Fraction:
-        """The number of people with which a key is first published, on average over the noise."""
-        steps = len(self.published)
-        return steps - Fraction(sum(self.published[:-1]), 1 << BITS)
+    def reach(self) -> int:
+        """The least k for which noise of -k to k ends with a probability of at most delta."""
+        event = self._event
+        low, high = 0, 1
+        while self._end(high) > event:
+            low, high = high, 2 * high
+            if high > LIMITS.key_steps:
+                raise self._too_small()
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._end(middle) > event:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _end(self, reach: int) -> int:
+        """The probability of the largest noise of this reach, in steps of 2^-BITS."""
+        with precision(BITS + 64):
+            ratio = (-ball_of(self.epsilon * (1 - _SLACK))).exp()
+            end = ratio**reach * (1 - ratio) / (1 + ratio - 2 * ratio ** (reach + 1))
+            return int((end * (1 << BITS)).upper().ceil().unique_fmpz())
 
     @cached_property
+    def noise_tails(self) -> tuple[int, ...]:
+        """P(noise >= k), ..., P(noise >= -k) = 1 in steps of 2^-BITS: a truncated geometric law.
+
+        Privacy: docs/proofs/keys.md, Theorem 1: neighbouring values differ by e^epsilon at most.
+        """
+        reach, whole = self.reach, 1 << BITS
+        with precision(BITS + 64):
+            ratio = (-ball_of(self.epsilon * (1 - _SLACK))).exp()
+            mass = (1 - ratio) / (1 + ratio - 2 * ratio ** (reach + 1)) * whole
+            side = []
+            for _ in range(reach):
+                mass = mass * ratio
+                side.append(int(mass.lower().floor().unique_fmpz()))
+        outer = list(accumulate(reversed(side)))  # what is left over goes to 0
+        return (*outer, *(whole - p for p in reversed(outer)), whole)
+
+    @property
     def threshold(self) -> int:
-        """The least noisy number that is published, such that the mean of the noise is near 0."""
-        return round(self._mean_people)
+        """The least number that is published: all below that are published are told as it."""
+        return self.reach
 
     @property
     def mean(self) -> float:
-        """The mean of the noise, at most 1/2 from 0."""
-        return float(self.threshold - self._mean_people)
+        """Zero: the noise is symmetric."""
+        return 0.0
 
     @cached_property
     def standard_error(self) -> float:
         """The standard deviation of the noise."""
-        places = np.arange(self.least, self.threshold, dtype=np.float64)
+        places = np.arange(-self.reach, self.reach + 1, dtype=np.float64)
         masses = self.tails - np.append(self.tails[1:], 0.0)
-        return sqrt(float(masses @ (places - self.mean) ** 2))
+        return sqrt(float(masses @ places**2))
 
     @property
     def least(self) -> int:
-        """The least noise: a key of so many people more than the threshold is always published."""
-        return self.threshold - len(self.published)
+        """The least noise."""
+        return -self.reach
 
     @cached_property
     def tails(self) -> Array:
-        """P(noise >= threshold - n) = pi(n)."""
-        return np.array([p / (1 << BITS) for p in reversed(self.published)])
+        """P(noise >= -k), ..., P(noise >= k)."""
+        return np.array([p / (1 << BITS) for p in reversed(self.noise_tails)])
+
+    def chance(self, people: int) -> float:
+        """The probability that a key of so many people is published."""
+        if people <= 0:
+            return 0.0
+        return self.published[min(people, len(self.published)) - 1] / (1 << BITS)
 
 
 @dataclass(frozen=True)
@@ -257,6 +311,10 @@ class GaussianKeys:
         tail = gaussian_tail_up((threshold - Fraction(3, 2)) / self.sigma)
         return Fraction(tail) <= delta
 
+    def chance(self, people: int) -> float:
+        """The probability that a key of so many people is published."""
+        return 0.0 if people <= 0 else _tail(self, self.threshold - people)
+
     @cached_property
     def standard_error(self) -> float:
         """The standard deviation of the noise."""
@@ -296,19 +354,14 @@ def _tail(law: KeyLaw, noise: int) -> float:
     return float(law.tails[place]) if place < law.tails.size else 0.0
 
 
-def chance(law: KeyLaw, people: int) -> float:
-    """Return the probability that a key of so many people is published.
-
-    >>> chance(OptimalKeys(Fraction(1), Fraction(1, 10**6), 1), 0)
-    0.0
-    """
-    return 0.0 if people <= 0 else _tail(law, law.threshold - people)
-
-
 def people_for(law: KeyLaw, probability: float) -> int:
-    """Return the least number of people with which a key is published so often."""
-    high = law.threshold - law.least
-    return _first(lambda people: chance(law, people) >= probability, 1, high)
+    """Return the least number of people with which a key is published so often.
+
+    >>> people_for(OptimalKeys(Fraction(1), Fraction(1, 10**6), 1), 0.5)
+    14
+    """
+    high = 2 * (law.threshold - law.least)
+    return _first(lambda people: law.chance(people) >= probability, 1, high)
 
 
 def count_interval(law: KeyLaw, number: int, level: float) -> tuple[int, int]:
@@ -324,12 +377,18 @@ def count_interval(law: KeyLaw, number: int, level: float) -> tuple[int, int]:
     """
     side = (1 - level) / 2
 
+    def at_least(bound: int, people: int) -> float:
+        """P(the key is published with a number of at least this)."""
+        if bound <= law.threshold:
+            return law.chance(people)
+        return _tail(law, bound - people)
+
     def is_not_too_small(people: int) -> bool:
-        return _tail(law, number - people) > side * _tail(law, law.threshold - people)
+        return at_least(number, people) > side * law.chance(people)
 
     def is_too_large(people: int) -> bool:
-        published = _tail(law, law.threshold - people)
-        return published - _tail(law, number + 1 - people) <= side * published
+        published = law.chance(people)
+        return published - at_least(number + 1, people) <= side * published
 
     most = number - law.least  # all noise from here on leads above the number
     low = _first(is_not_too_small, 1, most)

@@ -20,8 +20,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExactKeys",
-    "Inversion",
-    "key_noise",
+    "published_numbers",
     "read_keys",
 ]
 
@@ -117,7 +115,7 @@ def published_numbers(
     numbers: list[Integers] = []
     for start in range(0, people.size, LIMITS.values_at_once):
         part = people[start : start + LIMITS.values_at_once]
-        noisy = part + key_noise(law, part.size, random)
+        noisy = _NOISY[law.name](law, part, random)
         (passed,) = np.nonzero((noisy >= law.threshold) & (part > 0))
         places.append(passed + start)
         numbers.append(noisy[passed])
@@ -127,57 +125,48 @@ def published_numbers(
 
 # Noise
 
-
-@dataclass(frozen=True)
-class Inversion:
-    """Draws of a law that is given by exact probabilities, by inversion of a uniform number."""
-
-    law: OptimalKeys
-
-    @cached_property
-    def _leading(self) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-        """The first words of the probabilities below 1."""
-        first = [p >> (BITS - 64) for p in self.law.published[:-1]]
-        return np.array(first, dtype=np.uint64)
-
-    def draw(self, size: int, random: WordSource) -> Integers:
-        """`size` draws: threshold - n for the first n with u < pi(n), u uniform on [0, 1).
-
-        The first word of u decides, unless it is that of a probability; then the others do.
-        """
-        words = random.words(size)
-        below = np.searchsorted(self._leading, words, side="left")
-        through = np.searchsorted(self._leading, words, side="right")
-        places = through.astype(np.int64)
-        for place in np.flatnonzero(below != through):
-            rest = random.words(_WORDS - 1)
-            uniform = int(words[place])
-            for word in rest:
-                uniform = (uniform << 64) | int(word)
-            places[place] = bisect_right(self.law.published, uniform)
-        return np.asarray(self.law.threshold - 1 - places, dtype=np.int64)
+_HIDDEN: Final = -(2**62)  # the number of a key that is not published
 
 
-def key_noise(law: KeyLaw, size: int, random: WordSource) -> Integers:
-    """`size` draws of the noise of a law, exactly.
+def _optimal(law: KeyLaw, people: Integers, random: WordSource) -> Integers:
+    """The noisy numbers of the keys that are published, far below 0 those of the others.
 
-    Privacy: noise only; what it costs is ``law.cost``.
-    Neighbours: none are involved; no data comes here.
+    One uniform number u decides on a key: it is published if u < pi(n), with the noise at u. The
+    first word of u decides nearly always; where it is that of a probability, all words do.
     """
-    return _DRAWN[law.name](law, size, random)
-
-
-def _optimal(law: KeyLaw, size: int, random: WordSource) -> Integers:
     assert isinstance(law, OptimalKeys)  # noqa: S101  by its name
-    return Inversion(law).draw(size, random)
+    words = random.words(people.size)
+    noise_leads, key_leads = _leads(law.noise_tails), _leads(law.published)
+    above = np.searchsorted(noise_leads, words, side="right")
+    is_open = np.searchsorted(noise_leads, words, side="left") != above
+    lead = key_leads[np.minimum(people, len(law.published)) - 1]
+    is_sure = people >= len(law.published)
+    is_open |= (words == lead) & ~is_sure
+    noisy = people + law.reach - above
+    noisy = np.where((words < lead) | is_sure, np.maximum(noisy, law.threshold), _HIDDEN)
+    for place in np.flatnonzero(is_open):
+        uniform = int(words[place])
+        for word in random.words(_WORDS - 1):
+            uniform = (uniform << 64) | int(word)
+        n = int(people[place])
+        number = n + law.reach - bisect_right(law.noise_tails, uniform)
+        is_published = uniform < law.published[min(n, len(law.published)) - 1]
+        noisy[place] = max(number, law.threshold) if is_published else _HIDDEN
+    return np.asarray(noisy, dtype=np.int64)
 
 
-def _gaussian(law: KeyLaw, size: int, random: WordSource) -> Integers:
+def _leads(probabilities: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """The first words of probabilities; of 1, which is the last, the greatest word."""
+    return np.array([min(p >> (BITS - 64), 2**64 - 1) for p in probabilities], dtype=np.uint64)
+
+
+def _gaussian(law: KeyLaw, people: Integers, random: WordSource) -> Integers:
+    """The noisy numbers of all keys."""
     assert isinstance(law, GaussianKeys)  # noqa: S101  by its name
-    return rounded_gaussian(law.sigma, size, random)
+    return people + rounded_gaussian(law.sigma, people.size, random)
 
 
-_DRAWN: Final[dict[str, Callable[[KeyLaw, int, WordSource], Integers]]] = {
+_NOISY: Final[dict[str, Callable[[KeyLaw, Integers, WordSource], Integers]]] = {
     OptimalKeys.name: _optimal,
     GaussianKeys.name: _gaussian,
 }

@@ -436,3 +436,81 @@ def test_a_ledger_without_lanes_counts_the_units_that_it_always_counted(budget, 
         account = account.plus(cost)
         counted.append(account.spent)
     assert (counted, account.pure_spent) == (units, pure)
+
+
+EVENT = Cost.pure(Fraction(1, 2)) + Cost.approximate(Fraction(1, 10**7))
+
+
+def test_deltas_of_events_add_up_beside_the_units() -> None:
+    account = Account(Budget(epsilon=2, delta="2.5e-7"))
+    assert account.how_many_more(EVENT) == 2
+    after = account.plus(EVENT).plus(EVENT)
+    assert (after.spent, after.delta_spent) == (UNITS // 2, Fraction(2, 10**7))
+    assert after.plus(EVENT).is_overdrawn
+    assert "0.00000005" in after.refusal(EVENT).replace("5e-8", "0.00000005")
+    assert after.remaining().event_delta == Fraction(5, 10**8)
+    assert "events up to delta" in after.remaining().describe()
+
+
+def test_gaussian_noise_after_events_is_counted_at_the_delta_that_they_left() -> None:
+    budget = Budget(epsilon=2, delta="1e-6")
+    after = Account(budget).plus(EVENT)
+    left = after.remaining().gaussian_mu
+    assert left == Budget(epsilon="1.5", delta="9e-7").gaussian_mu
+    full = after.plus(Cost.gaussian(Fraction(left) ** 2))
+    assert not full.is_overdrawn
+    assert full.left == 0
+    more = Cost.gaussian(Fraction(Budget(epsilon="1.5", delta="1e-6").gaussian_mu) ** 2)
+    assert after.plus(more).is_overdrawn
+
+
+def test_an_event_after_gaussian_noise_is_refused_with_words() -> None:
+    for budget in (Budget(epsilon=2, delta="1e-6"), Budget(epsilon=2, delta="1e-6", pure=1)):
+        begun = Account(budget).plus(Cost.gaussian(Fraction(1, 10**4)))
+        assert begun.plus(EVENT).is_overdrawn
+        assert begun.how_many_more(EVENT) == 0
+        price = begun.price(EVENT)
+        assert not price.fits
+        assert "before the first Gaussian answer" in price.describe()
+        assert "before the first Gaussian answer" in begun.refusal(EVENT)
+
+
+def test_a_gaussian_debit_with_an_event_of_its_own_fixes_the_delta_with_it() -> None:
+    budget = Budget(epsilon=2, delta="1e-6")
+    both = Cost.gaussian(Fraction(1, 100)) + Cost.approximate(Fraction(4, 10**7))
+    after = Account(budget).plus(both)
+    total = Fraction(Budget(epsilon=2, delta="6e-7").gaussian_mu) ** 2
+    assert after.spent == -(-(UNITS * Fraction(1, 100) / total) // 1)
+    assert Account(budget).how_many_more(both) == 1
+    lanes = Account(Budget(epsilon=2, delta="1e-6", pure=1)).plus(EVENT)
+    lane = Budget(epsilon=1, delta="9e-7").gaussian_mu
+    assert not lanes.plus(Cost.gaussian(Fraction(lane) ** 2)).is_overdrawn
+    full = Budget(epsilon=1, delta="1e-6").gaussian_mu
+    assert lanes.plus(Cost.gaussian(Fraction(full) ** 2)).is_overdrawn
+
+
+def test_totals_without_delta_refuse_events() -> None:
+    for budget in (Budget(rho=1), Budget(mu=1), Budget(epsilon=3)):
+        with pytest.raises(BudgetError, match="delta of its own"):
+            Account(budget).plus(EVENT)
+        assert "delta of its own" in Account(budget).price(EVENT).describe()
+    with pytest.raises(BudgetError, match="without a cost"):
+        Account(Budget(epsilon=1, delta="1e-6")).plus(Cost.approximate(Fraction(1, 10**7)))
+
+
+def test_costs_with_events_compose_as_fixed_in_advance() -> None:
+    assert fits([EVENT, EVENT], Budget(epsilon=1, delta="2e-7"))
+    assert not fits([EVENT, EVENT], Budget(epsilon=1, delta="1.9e-7"))
+    assert not fits([EVENT], Budget(rho=5))
+    assert Account(Budget(epsilon=1, delta="1e-6")).plus(EVENT + EVENT).left == 0
+
+
+def test_totals_may_change_only_both_ways_alike_after_an_event_and_gaussian_noise() -> None:
+    costs = [EVENT, Cost.gaussian(Fraction(1, 10**4))]
+
+    def of(total: Budget) -> Account:
+        return Account(total).plus_all(costs)
+
+    small, large = Budget(epsilon=2, delta="1e-6"), Budget(epsilon=3, delta="2e-6")
+    assert of(small).may_become(of(large))
+    assert of(large).may_become(of(small))

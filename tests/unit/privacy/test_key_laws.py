@@ -6,7 +6,6 @@ from __future__ import annotations
 from fractions import Fraction
 from math import exp
 
-import numpy as np
 import pytest
 
 from sfumato.errors import PlanError
@@ -15,7 +14,6 @@ from sfumato.privacy.key_laws import (
     BITS,
     GaussianKeys,
     OptimalKeys,
-    chance,
     count_interval,
     gaussian_keys,
     people_for,
@@ -29,13 +27,15 @@ LAWS = [
 ]
 
 
-def masses(law: OptimalKeys) -> dict[int, int]:
-    """P(noise = z) in steps of 2^-BITS."""
-    before, out = 0, {}
-    for people, published in enumerate(law.published, 1):
-        out[law.threshold - people] = published - before
-        before = published
-    return out
+def tail(law: OptimalKeys, noise: int) -> int:
+    """P(noise >= z) in steps of 2^-BITS."""
+    place = law.reach - noise
+    return 0 if place < 0 else law.noise_tails[min(place, 2 * law.reach)]
+
+
+def published(law: OptimalKeys, people: int) -> int:
+    """P(a key of so many people is published) in steps of 2^-BITS."""
+    return 0 if people == 0 else law.published[min(people, len(law.published)) - 1]
 
 
 def excess(left: dict[object, int], right: dict[object, int], factor: Fraction) -> Fraction:
@@ -45,12 +45,15 @@ def excess(left: dict[object, int], right: dict[object, int], factor: Fraction) 
     )
 
 
-def outcomes(law: OptimalKeys, people: int) -> dict[object, int]:
+def outcomes(law: OptimalKeys, people: int, lowest: int | None = None) -> dict[object, int]:
     """The law of what is published of a key: its noisy number, or nothing."""
-    out: dict[object, int] = {}
-    for noise, mass in masses(law).items():
-        number = people + noise if people + noise >= law.threshold and people else None
-        out[number] = out.get(number, 0) + mass
+    lowest = law.threshold if lowest is None else lowest
+    out: dict[object, int] = {None: (1 << BITS) - published(law, people)}
+    if people == 0:
+        return out
+    for number in range(lowest + 1, people + law.reach + 1):
+        out[number] = tail(law, number - people) - tail(law, number + 1 - people)
+    out[lowest] = published(law, people) - tail(law, lowest + 1 - people)
     return out
 
 
@@ -62,18 +65,17 @@ def test_one_person_more_changes_no_key_by_more_than_epsilon_and_delta(law: Opti
     for people in range(2 * len(law.published)):
         one, other = outcomes(law, people), outcomes(law, people + 1)
         assert sum(one.values()) == 1 << BITS
+        assert min(one.values()) >= 0
         assert excess(one, other, factor) <= allowed
         assert excess(other, one, factor) <= allowed
 
 
 def test_a_threshold_that_is_one_lower_breaks_the_claim() -> None:
-    law = LAWS[1]
-    factor = Fraction(exp(float(law.epsilon)))
-    noisy: dict[object, int] = {}
-    for noise, mass in masses(law).items():
-        number = 1 + noise if 1 + noise >= law.threshold - 1 else None
-        noisy[number] = noisy.get(number, 0) + mass
-    assert excess(noisy, {None: 1 << BITS}, factor) > 2 * law.delta * (1 << BITS)
+    # The same noise, published from one person less on: a new key comes out e^epsilon as often.
+    law = LAWS[2]
+    allowed = law.delta * (1 << BITS)
+    single = {None: (1 << BITS) - tail(law, law.threshold - 1), 1: tail(law, law.threshold - 1)}
+    assert excess(single, {None: 1 << BITS}, Fraction(exp(float(law.epsilon)))) > 2 * allowed
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -82,20 +84,23 @@ def test_no_law_of_the_same_promise_publishes_a_key_more_often(law: OptimalKeys)
     e, delta, best = exp(float(law.epsilon)), float(law.delta), 0.0
     for people in range(1, len(law.published) + 1):
         best = min(e * best + delta, 1 - (1 - best - delta) / e, 1.0)
-        assert chance(law, people) == pytest.approx(best, rel=1e-6)
+        assert law.chance(people) == pytest.approx(best, rel=1e-6)
 
 
-def test_the_mean_of_the_noise_is_the_one_that_is_subtracted() -> None:
+def test_the_noise_is_symmetric_and_its_spread_is_that_of_the_geometric_law() -> None:
     for law in LAWS:
-        mean = Fraction(sum(z * mass for z, mass in masses(law).items()), 1 << BITS)
-        assert float(mean) == pytest.approx(law.mean, abs=1e-12)
-        assert abs(law.mean) <= 0.5
+        for noise in range(-law.reach, law.reach + 1):
+            assert tail(law, noise) + tail(law, 1 - noise) == 1 << BITS
+    q = exp(-1)
+    # Discrete Laplace noise of epsilon 1 has the variance 2 q / (1 - q)^2; here it is truncated.
+    assert LAWS[0].standard_error == pytest.approx((2 * q) ** 0.5 / (1 - q), rel=1e-3)
+    assert LAWS[0].standard_error < (2 * q) ** 0.5 / (1 - q)
 
 
 def test_a_key_of_nobody_is_never_published_and_one_of_many_always() -> None:
     for law in LAWS:
-        assert chance(law, 0) == 0
-        assert chance(law, law.threshold - law.least) == 1
+        assert law.chance(0) == 0
+        assert law.chance(2 * law.reach + 1) == 1
 
 
 def test_the_gaussian_threshold_is_the_least_that_hides_new_keys() -> None:
@@ -123,21 +128,21 @@ def test_costs_are_those_of_the_keys_that_move() -> None:
     "law", [LAWS[0], LAWS[2], gaussian_keys(Fraction(1), Fraction(1, 1000), 4, 4)]
 )
 def test_of_the_runs_that_publish_a_key_the_interval_holds_its_count(law) -> None:
-    # Exact sums over the noise, for every true count: the claim of Theorem 4, and near it.
-    probabilities = law.tails - np.append(law.tails[1:], 0.0)
+    # Exact sums over what is published, for every true count: the claim of Theorem 4.
     for people in range(1, 3 * law.threshold):
-        published = held = plain = 0.0
-        for place, mass in enumerate(probabilities):
-            number = people + law.least + place
-            if number < law.threshold or mass == 0:
-                continue
+        every = law.chance(people)
+        held = plain = 0.0
+        at_least = every
+        for number in range(law.threshold, people + law.least + law.tails.size):
+            above = law.tails[max(0, number + 1 - people - law.least) :][:1]
+            more = float(above[0]) if above.size else 0.0
             low, high = count_interval(law, number, 0.9)
-            published += mass
-            held += mass * (low <= people <= high)
-            plain += mass * (abs(number - people) <= 1.2 * law.standard_error)
-        assert held >= 0.9 * published * (1 - 1e-9)
+            held += (at_least - more) * (low <= people <= high)
+            plain += (at_least - more) * (abs(number - people) <= 1.7 * law.standard_error)
+            at_least = more
+        assert held >= 0.9 * every * (1 - 1e-9)
         if people == law.threshold // 2:  # an interval that forgets the selection fails
-            assert plain < 0.5 * published
+            assert plain < 0.5 * every
 
 
 def test_what_cannot_be_drawn_is_refused_with_what_to_do() -> None:
