@@ -54,6 +54,7 @@ __all__ = [
     "Attribute",
     "Boolean",
     "Category",
+    "CellRange",
     "Comparison",
     "DateTime",
     "Integer",
@@ -128,6 +129,18 @@ class Level:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class CellRange:
+    """The values that a declared cell holds, from ``low`` to ``high``; equal where it is one.
+
+    ``is_open`` says that the cell holds values up to ``high``, which is not among them.
+    """
+
+    low: Value
+    high: Value
+    is_open: bool = False
+
+
 @dataclass(frozen=True)
 class Attribute(ABC):
     """One column of a record: its cells, and where every other value goes."""
@@ -190,6 +203,18 @@ class Attribute(ABC):
         Returns:
             What the value is called in answers.
         """
+
+    def cell_range(self, code: int) -> CellRange:
+        """The values that declared value (or bin) ``code`` stands for.
+
+        Args:
+            code: The number of a declared value, from 0.
+
+        Returns:
+            The value itself, or the ends of its bin.
+        """
+        value = self.value_label(code)
+        return CellRange(value, value)
 
     @abstractmethod
     def _codes_where(self, comparison: Comparison, constant: Value) -> range:
@@ -748,6 +773,10 @@ class Integer(Attribute):
         low = self.min + code * self.width
         return low, min(low + self.width - 1, self.max)
 
+    def cell_range(self, code: int) -> CellRange:
+        """The minimum and the maximum integer of a bin."""
+        return CellRange(*self.bounds(code))
+
     def numbers(self) -> npt.NDArray[np.float64]:
         """The integer, or the middle of its bin."""
         self._require_listable()
@@ -885,6 +914,10 @@ class Numeric(Attribute):
         """``[low, high)``."""
         close = "]" if code == self.value_count - 1 else ")"
         return f"[{short_number(self.edges[code])}, {short_number(self.edges[code + 1])}{close}"
+
+    def cell_range(self, code: int) -> CellRange:
+        """The edges of a bin; the last one holds its upper edge."""
+        return CellRange(self.edges[code], self.edges[code + 1], code < self.value_count - 1)
 
     def numbers(self) -> npt.NDArray[np.float64]:
         """The middle of each bin."""
@@ -1132,6 +1165,12 @@ class DateTime(Attribute):
         """The first instant of every bin."""
         self._require_listable()
         return tuple(self.bin_start(code) for code in range(self.value_count))
+
+    def cell_range(self, code: int) -> CellRange:
+        """From the first instant of a step to that of the next one."""
+        is_last = code == self.value_count - 1
+        after = self.end if is_last else self.bin_start(code + 1)
+        return CellRange(self.bin_start(code), after, is_open=True)
 
     @cached_property
     def _has_whole_days(self) -> bool:

@@ -44,6 +44,7 @@ __all__ = [
     "quantile_frame",
     "rows_along",
     "running_totals",
+    "totals_quantiles",
 ]
 
 
@@ -102,6 +103,45 @@ def quantile_frame(
     frame["low"] = lower_ends(attribute)[lows.reshape(-1)]
     frame["high"] = upper_ends(attribute)[highs.reshape(-1)]
     return frame
+
+
+def totals_quantiles(
+    estimates: Estimates, term: int, attr: str, probability: float, level: float
+) -> tuple[Labels, Labels, Labels]:
+    """Quantiles read off the running totals of a group of queries: values, low and high ends.
+
+    Let ``x_1 <= ... <= x_n`` be the values. SQL's PERCENTILE_DISC is x_k for ``k = ceil(p n)``,
+    PERCENTILE_CONT lies between x_k and x_(k+1) for ``k = floor(1 + p (n - 1))``. So every value
+    that one of them can be lies between two values x_j whose number has ``p (n - 1) < j`` and
+    ``j <= p (n - 1) + 2``. The cell t of such a value has ``C(t) >= j`` and ``C(t - 1) < j``, so it
+    is kept when the upper end of C(t) is above ``p (n - 1)`` at the lower end of n, and the lower
+    end of C(t - 1) is below ``p (n - 1) + 2`` at the upper end of n. Two cells matter, hence the
+    intervals of four totals and of n, each of which misses with probability (1 - level) / 5.
+    """
+    product = estimates.workload.terms[term].as_product()
+    if product is None:
+        raise WorkloadError(f"group {term} holds no running totals of {attr!r}")
+    attribute = estimates.workload.domain[attr]
+    answers = estimates.group(term)
+    ends = answers.interval(1 - (1 - level) / 5)
+    rows = [rows_along(product, attr, n) for n in (answers.value(), *ends)]
+    value, lower, upper = (n[:, : attribute.value_count] for n in rows)
+    # Learned answers have no ends where nothing that was measured tells them.
+    lower = np.where(np.isnan(lower), 0.0, np.maximum(lower, 0.0))
+    upper = np.where(np.isnan(upper), np.inf, np.maximum(upper, 0.0))
+    curve = np.maximum.accumulate(np.maximum(value, 0.0), axis=1)
+    p = probability
+    least = np.maximum(p * (lower[:, -1:] - 1), 0.0) / p
+    most = (p * (upper[:, -1:] - 1) + 2) / p
+    band = Band(lower, upper, least, most, curve)
+    points, lows, highs, inside = _invert(band, [p])
+    values = _values_at(attribute, points, inside)
+    lows, highs = np.where(points >= 0, np.minimum(lows, points), lows), np.maximum(highs, points)
+    is_known = points.reshape(-1) >= 0
+    empty = np.datetime64("NaT") if values.dtype.kind == "M" else np.nan
+    shown = values if is_known.all() else np.where(is_known, values, empty)
+    low, high = lower_ends(attribute)[lows.reshape(-1)], upper_ends(attribute)[highs.reshape(-1)]
+    return shown, low, high
 
 
 def _invert(

@@ -65,6 +65,7 @@ from sfumato.release.quantiles import quantile_frame
 from sfumato.release.ranges import Ends, range_frame
 from sfumato.release.release_limits import LIMITS
 from sfumato.release.rollups import rollup_frame
+from sfumato.release.statements import ReleasedNumbers, find_statement, statement_frame
 from sfumato.release.synthetic_records import record_frame
 from sfumato.text import STORED
 from sfumato.types import Array, Progress
@@ -427,6 +428,28 @@ class Release:
         each = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         names = [by] if isinstance(by, str) else list(by or ())
         return quantile_frame(self.estimates, attr, each, names, level)
+
+    def statement(self, which: int = 0, level: float = LIMITS.level) -> pd.DataFrame:
+        """The answer of a SELECT in its own shape: columns as selected, in order.
+
+        Beside a noisy column ``n`` stand ``n_low`` and ``n_high``. HAVING, ORDER BY and LIMIT look
+        at the released values, after the noise; `answers` has all groups. Where released values
+        decide which rows are shown, the intervals of all rows hold together with chance ``level``,
+        so that those of the chosen ones do.
+
+        Args:
+            which: The number of the statement among those of the workload, from 0.
+            level: The least probability with which an interval holds the true value.
+
+        Returns:
+            One row per group that the statement leaves.
+
+        Raises:
+            WorkloadError: if there is no such statement.
+        """
+        check_level(level)
+        statement = find_statement(self.workload, which)
+        return statement_frame(statement, ReleasedNumbers(self.estimates, statement.level(level)))
 
     def values(self) -> list[Array]:
         """The published answers of every group of linear queries.

@@ -82,7 +82,8 @@ def in_bins(work: Workload) -> Workload:
             terms[ratio.numerator] = _uncentred(summed, terms[ratio.denominator], ratio, values[0])
             hidden = max(hidden_by_bins(each.of) for each in values)
             ratios[i] = replace(ratio, scale=1.0, offset=0.0, hidden=hidden)
-    return Workload(base, tuple(_in_bins(term, base) for term in terms), tuple(ratios))
+    binned = tuple(_in_bins(term, base) for term in terms)
+    return Workload(base, binned, tuple(ratios), work.statements)
 
 
 def _uncentred(summed: Term, number: Term, ratio: Ratio, values: Values) -> Term:

@@ -287,7 +287,7 @@ def normal_form(workload: Workload) -> Normal:
         return form.normal()
     except _TooMany:
         own = tuple((Placement(None, t, None),) for t in range(len(workload.terms)))
-        return Normal(form.key(), replace(workload, ratios=()), own)
+        return Normal(form.key(), replace(workload, ratios=(), statements=()), own)
 
 
 def _tables(workload: Workload) -> Normal | None:

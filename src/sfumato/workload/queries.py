@@ -764,7 +764,8 @@ VALUE_BITS = 44  # bits that are kept of the greatest coefficient of sums of val
 class Groups(QuerySet):
     """The totals of disjoint named groups of cells (a level of a hierarchy).
 
-    ``group_of[c]`` is the group of cell ``c``; -1 means that the cell is in none.
+    ``group_of[c]`` is the group of cell ``c``; -1 means that the cell is in none. ``title`` is what
+    stands before a group in words, ``attribute.level`` where it is empty.
     """
 
     is_disjoint = True
@@ -773,6 +774,7 @@ class Groups(QuerySet):
     level: str
     labels: tuple[str, ...]
     group_of: tuple[int, ...]
+    title: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -801,8 +803,8 @@ class Groups(QuerySet):
         return len(self.labels)
 
     def titled(self, attribute: str) -> str:
-        """``attribute.level``."""
-        return f"{attribute}.{self.level}"
+        """``attribute.level``, or its own title."""
+        return self.title or f"{attribute}.{self.level}"
 
     @property
     def row_labels(self) -> tuple[str, ...]:

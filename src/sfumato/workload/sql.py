@@ -20,19 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import product
 from math import prod
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from sqlglot import exp
 
 from sfumato.domain.attributes import Value
 from sfumato.domain.domain import Domain
 from sfumato.domain.values import Values, base_of, joined, valued, with_values
 from sfumato.errors import SqlError, TooLarge
+from sfumato.text import listing, shown
 from sfumato.types import Array, Integers, Mask
 from sfumato.workload.bins import hidden_by_bins
 from sfumato.workload.build import MeanOfValues, has_spread_values, mean_of_values
@@ -41,10 +39,23 @@ from sfumato.workload.queries import (
     Groups,
     Identity,
     Matrix,
+    Prefix,
     QuerySet,
     check_entries,
     integer_entries,
     value_entries,
+)
+from sfumato.workload.sql_after import AFTERWARDS, SelectedColumn, finished
+from sfumato.workload.sql_expressions import CellFunction, cell_function, is_expression
+from sfumato.workload.sql_groups import (
+    GroupAxis,
+    GroupKey,
+    GroupRows,
+    along,
+    axes_of_keys,
+    key_of_column,
+    key_of_function,
+    read_off,
 )
 from sfumato.workload.sql_text import (
     Names,
@@ -57,13 +68,21 @@ from sfumato.workload.sql_text import (
     without_brackets,
 )
 from sfumato.workload.sql_where import condition, conjunction
+from sfumato.workload.statement import (
+    AnswerOutput,
+    ConstantOutput,
+    LabelOutput,
+    MeanOutput,
+    Output,
+    QuantileOutput,
+    Statement,
+)
 from sfumato.workload.terms import Explicit, Predicates, Product, StructuredLabel, Term
 from sfumato.workload.workload import Ratio, Workload
 from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "Aggregate",
-    "GroupColumn",
     "Linear",
     "aggregate",
     "linear_term",
@@ -93,6 +112,14 @@ class Linear:
     """The domain with the values that are summed, where the column is one of these."""
 
 
+@dataclass(frozen=True, slots=True)
+class QuantileOf:
+    """The quantile of an ordered attribute at a probability."""
+
+    attribute: str
+    probability: float
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Aggregate:
     """One column of the answers: a linear query, or the ratio of two.
@@ -108,6 +135,7 @@ class Aggregate:
     mean: MeanOfValues | None = None
     hidden: float = 0.0
     binned: str = ""
+    quantile: QuantileOf | None = None
 
 
 def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggregate:
@@ -128,6 +156,20 @@ def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggr
         node = without_brackets(node.this)
     if type(node) is exp.Count:
         return Aggregate(written, label, is_named, replace(_count(node, names), only=among))
+    if type(node) is exp.CountIf:
+        only(node, "this")
+        counted = Linear(among, ((condition(node.this, names), 1.0),))
+        return Aggregate(written, label, is_named, counted)
+    quantile = _quantile(node, names)
+    if quantile is not None:
+        if in_bins:
+            raise SqlError(
+                f"{written.split('(')[0]} cannot be asked one by one: it is read off running "
+                "totals, which are released together; use sf.plan or sfumato release"
+            )
+        return Aggregate(
+            written, label, is_named, Linear(among, ((Everything(), 1.0),)), quantile=quantile
+        )
     if type(node) not in (exp.Sum, exp.Avg):
         refuse(node, AGGREGATES)
     only(node, "this")
@@ -150,6 +192,54 @@ def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggr
     value, divisor = replace(total, only=among), replace(number, only=among)
     divided = divisor if is_mean else None
     return Aggregate(written, label, is_named, value, divided, hidden=hidden, binned=binned)
+
+
+def _quantile(node: exp.Expression, names: Names) -> QuantileOf | None:
+    """The quantile that an aggregate is, None where it is none."""
+    parts = _quantile_parts(node)
+    if parts is None:
+        return None
+    of, probability, is_falling = parts
+    column = names.resolve(without_brackets(of))
+    if column.level is not None or not column.attribute.is_ordered:
+        raise SqlError(
+            f"{as_written(node)}: quantiles are of columns that have an order: integer, numeric or "
+            f"datetime; {column} is a {'level' if column.level else column.attribute.kind}"
+        )
+    p = constant(probability)
+    if isinstance(p, bool) or not isinstance(p, int | float) or not 0 < p < 1:
+        raise SqlError(f"{as_written(node)}: a probability is above 0 and below 1, got {shown(p)}")
+    return QuantileOf(column.attribute.name, float(1 - p if is_falling else p))
+
+
+def _quantile_parts(
+    node: exp.Expression,
+) -> tuple[exp.Expression, exp.Expression, bool] | None:
+    """What it is of, the probability, and whether that counts from the top."""
+    if isinstance(node, exp.Median):
+        only(node, "this")
+        return node.this, exp.Literal.number("0.5"), False
+    if isinstance(node, exp.Quantile | exp.ApproxQuantile):
+        only(node, "this", "quantile")
+        return node.this, node.args["quantile"], False
+    if isinstance(node, exp.Anonymous) and str(node.this).upper() in _QUANTILE_NAMES:
+        only(node, "this", "expressions")
+        if len(node.expressions) != 2:
+            raise SqlError(f"{as_written(node)} takes a column and a probability")
+        return node.expressions[0], node.expressions[1], False
+    inner = node.this if isinstance(node, exp.WithinGroup) else None
+    if not isinstance(inner, exp.PercentileCont | exp.PercentileDisc):
+        return None
+    only(node, "this", "expression")
+    only(inner, "this")
+    listed = node.expression.expressions if isinstance(node.expression, exp.Order) else []
+    if len(listed) != 1 or not isinstance(listed[0], exp.Ordered):
+        raise SqlError(f"{as_written(node)}: WITHIN GROUP (ORDER BY column) names one column")
+    only(listed[0], "this", "desc", "nulls_first")
+    return listed[0].this, inner.this, bool(listed[0].args.get("desc"))
+
+
+_QUANTILE_NAMES = ("QUANTILE_CONT", "QUANTILE_DISC", "PERCENTILE", "APPROX_PERCENTILE")
 
 
 def _spread(summed: exp.Expression, names: Names) -> str | None:
@@ -264,42 +354,6 @@ def _constant_or_null(node: exp.Expression) -> Value | None:
 
 # From coefficients, groups and a WHERE to one term over the cells
 
-Number = TypeVar("Number", bound=np.generic)
-
-
-@dataclass(frozen=True, eq=False)
-class GroupColumn:
-    """A column of GROUP BY: its groups, and the group of every cell (-1 for none)."""
-
-    column: SqlColumn
-
-    @property
-    def name(self) -> str:
-        """The attribute."""
-        return self.column.attribute.name
-
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """What the groups are called."""
-        level = self.column.level
-        return level.groups if level else tuple(map(str, self.column.attribute.labels))
-
-    @cached_property
-    def group_of(self) -> Integers:
-        """The group of every cell."""
-        return self.column.groups
-
-    def holding(self, cells: Mask) -> Integers:
-        """The groups that hold some of these cells."""
-        return np.unique(self.group_of[cells & (self.group_of >= 0)])
-
-    def among(self, cells: Mask) -> tuple[tuple[str, ...], Integers]:
-        """The labels and the renumbered cells of the groups that hold some of these cells."""
-        groups = self.holding(cells)
-        number = np.full(len(self.labels) + 1, -1, dtype=np.int64)
-        number[groups] = np.arange(len(groups))
-        return tuple(self.labels[g] for g in groups), number[self.group_of]
-
 
 class _Split:
     """The parts of a linear query: those on single attributes, and those on several."""
@@ -400,10 +454,10 @@ class _Split:
         """The cells that WHERE leaves and that have the coefficient 1."""
         return np.asarray(self.cells(attr) & (self.weights.get(attr, np.ones(1)) == 1))
 
-    def attributes(self, grouped: Sequence[GroupColumn]) -> tuple[str, ...]:
+    def attributes(self, grouped: Sequence[GroupAxis]) -> tuple[str, ...]:
         """All attributes that the query looks at."""
         conditions = [*self.where, *self.joint, *(c for c, _ in self.pieces)]
-        names = [g.name for g in grouped] + [*self.rows, *self.weights]
+        names = [*_names(grouped), *self.rows, *self.weights]
         return self.domain.in_order([*names, *(a for c in conditions for a in c.attributes)])
 
     def always_zero(self) -> SqlError:
@@ -414,24 +468,33 @@ class _Split:
         )
 
 
+def _names(grouped: Sequence[GroupAxis]) -> list[str]:
+    return [name for axis in grouped for name in axis.attributes]
+
+
 def linear_term(
-    domain: Domain, name: str, grouped: Sequence[GroupColumn], where: Condition, linear: Linear
+    domain: Domain, name: str, grouped: Sequence[GroupAxis], where: Condition, linear: Linear
 ) -> Term:
     """One query per group: the sum of the coefficients of its records that satisfy WHERE."""
     split = _Split(domain, name, where, linear)
-    split.fold_scalar([g.name for g in grouped])
-    if split.is_product:
+    split.fold_scalar(_names(grouped))
+    are_single = all(axis.is_single for axis in grouped)
+    if split.is_product and are_single:
         return _product(split, grouped)
     names = split.attributes(grouped)
+    if not are_single and domain.cells(names) > LIMITS.cells_tabulated:
+        raise _too_large(split, grouped)
     if split.is_counting and (not grouped or domain.cells(names) > LIMITS.cells_tabulated):
         return _conditions(split, grouped)
     return _tabulated(split, grouped, names)
 
 
-def _product(split: _Split, grouped: Sequence[GroupColumn]) -> Product:
+def _product(split: _Split, grouped: Sequence[GroupAxis], without: str = "") -> Product:
     by_name = {g.name: g for g in grouped}
     factors: list[tuple[str, QuerySet]] = []
     for attr in split.attributes(grouped):
+        if attr == without:
+            continue
         cells = split.cells(attr)
         weights = split.weights.get(attr, np.ones(len(cells)))
         if attr in by_name:
@@ -448,21 +511,20 @@ def _product(split: _Split, grouped: Sequence[GroupColumn]) -> Product:
     return Product(split.domain, split.name, 1.0, tuple(factors))
 
 
-def _group_factor(split: _Split, group: GroupColumn, cells: Mask, weights: Array) -> QuerySet:
+def _group_factor(split: _Split, group: GroupAxis, cells: Mask, weights: Array) -> QuerySet:
     """The queries of a column of GROUP BY: the groups that WHERE leaves.
 
     Other conditions and numbers change only the coefficients.
     """
-    if cells.all() and (weights == 1).all() and group.column.level is None:
+    if cells.all() and (weights == 1).all() and group.is_cells:
         return Identity(len(cells))
     labels, group_of = group.among(cells)
     if not (cells & (weights != 0) & (group_of >= 0)).any():
         raise split.always_zero()
-    level = group.column.level.name if group.column.level else group.name
-    is_small = group.column.level is None and len(labels) * len(cells) <= LIMITS.matrix_entries
+    is_small = group.is_cells and len(labels) * len(cells) <= LIMITS.matrix_entries
     if _is_01(weights) and not is_small:
         chosen = np.where(cells & (weights == 1), group_of, -1)
-        return Groups(len(cells), level, labels, tuple(chosen.tolist()))
+        return Groups(len(cells), group.level, labels, tuple(chosen.tolist()), group.title)
     check_entries(len(labels) * len(cells), f"a matrix of the groups of {group.name!r}")
     entries = np.zeros((len(labels), len(cells)))
     at = np.flatnonzero(cells & (group_of >= 0))
@@ -470,7 +532,41 @@ def _group_factor(split: _Split, group: GroupColumn, cells: Mask, weights: Array
     return Matrix.of(entries, labels, "cells of")
 
 
-def _conditions(split: _Split, grouped: Sequence[GroupColumn]) -> Predicates:
+def totals_term(
+    domain: Domain,
+    name: str,
+    grouped: Sequence[GroupAxis],
+    where: Condition,
+    linear: Linear,
+    of: QuantileOf,
+) -> Term:
+    """The running totals of an attribute by groups, which its quantiles are read off."""
+    split = _Split(domain, name, where, linear)
+    if not split.is_product or any(not axis.is_single for axis in grouped):
+        raise SqlError(
+            f"{name}: quantiles are asked under conditions on one column each, joined with AND, "
+            "and by columns or functions of one column each"
+        )
+    if of.attribute in _names(grouped):
+        raise SqlError(
+            f"{name}: {of.attribute} is grouped by, too; quantiles are of a column that is not"
+        )
+    by = _product(split, grouped, of.attribute)
+    attribute = domain[of.attribute]
+    cells = split.cells(of.attribute) * split.weights.get(of.attribute, np.ones(1))
+    queries: QuerySet = Prefix(attribute.size)
+    if not cells.all():
+        check_entries(attribute.value_count * attribute.size, f"the running totals of {name!r}")
+        labels = tuple(f"up to {attribute.label(c)}" for c in range(attribute.value_count))
+        totals = np.tril(np.ones((attribute.value_count, attribute.size))) * cells
+        if not totals.any():
+            raise split.always_zero()
+        queries = Matrix.of(totals, labels, "totals of")
+    factors = dict(by.factors) | {of.attribute: queries}
+    return replace(by, factors=tuple((n, factors[n]) for n in domain.in_order(factors)))
+
+
+def _conditions(split: _Split, grouped: Sequence[GroupAxis]) -> Predicates:
     """A term of one condition per group, where cells are too many or nothing is grouped."""
     always: list[Condition] = [*split.where, *split.joint]
     if split.pieces:
@@ -499,13 +595,13 @@ def _conditions(split: _Split, grouped: Sequence[GroupColumn]) -> Predicates:
     return Predicates(split.domain, split.name, 1.0, tuple(conditions), tuple(labels))
 
 
-def _present(split: _Split, grouped: Sequence[GroupColumn]) -> Mask | None:
+def _present(split: _Split, grouped: Sequence[GroupAxis]) -> Mask | None:
     """Which groups WHERE leaves, as ``_tabulated`` would find; None when that is too wide.
 
     This depends on WHERE alone, so that all aggregates of a SELECT have the same rows.
     """
     inside_where = (a for c in split.where for a in c.attributes)
-    names = split.domain.in_order([*(g.name for g in grouped), *inside_where])
+    names = split.domain.in_order([*_names(grouped), *inside_where])
     if not split.where or split.domain.cells(names) > LIMITS.cells_tabulated:
         return None
     inside, group = _table(split, grouped, names)
@@ -516,23 +612,23 @@ def _present(split: _Split, grouped: Sequence[GroupColumn]) -> Mask | None:
 
 
 def _table(
-    split: _Split, grouped: Sequence[GroupColumn], names: tuple[str, ...]
+    split: _Split, grouped: Sequence[GroupAxis], names: tuple[str, ...]
 ) -> tuple[Mask, Integers]:
     """For every cell of a table: whether WHERE leaves it, and the number of its group (or -1)."""
     shape = tuple(split.domain[n].size for n in names)
     inside = np.ones(shape, dtype=np.bool_)
     for attr in set(split.rows) & set(names):
-        inside &= _along(attr, split.rows[attr], names)
+        inside &= along([attr], split.rows[attr], names)
     for part in split.where:
         inside &= indicator(part, split.domain, names)
     group = np.zeros(shape, dtype=np.int64)
     for g in grouped:
-        own = _along(g.name, g.group_of, names)
+        own = along(g.attributes, g.group_of, names)
         group = np.where((group < 0) | (own < 0), -1, group * len(g.labels) + own)
     return inside, group
 
 
-def _tabulated(split: _Split, grouped: Sequence[GroupColumn], names: tuple[str, ...]) -> Explicit:
+def _tabulated(split: _Split, grouped: Sequence[GroupAxis], names: tuple[str, ...]) -> Explicit:
     """A term of coefficients over all cells of the attributes together."""
     from scipy.sparse import csr_matrix
 
@@ -542,7 +638,7 @@ def _tabulated(split: _Split, grouped: Sequence[GroupColumn], names: tuple[str, 
     inside, group = _table(split, grouped, names)
     values = inside.astype(np.float64)
     for attr, weights in split.weights.items():
-        values *= _along(attr, weights, names)
+        values *= along([attr], weights, names)
     for part in split.joint:
         values *= indicator(part, domain, names)
     if split.pieces:
@@ -563,18 +659,27 @@ def _tabulated(split: _Split, grouped: Sequence[GroupColumn], names: tuple[str, 
     return Explicit(domain, split.name, 1.0, names, entries, bits, labels)
 
 
-def _along(attr: str, values: npt.NDArray[Number], names: tuple[str, ...]) -> npt.NDArray[Number]:
-    """Values over one attribute, ready to be spread over a table."""
-    return values.reshape([-1 if n == attr else 1 for n in names])
-
-
-def _group_label(grouped: Sequence[GroupColumn], choice: Sequence[int]) -> StructuredLabel:
-    pairs = [(str(g.column), g.labels[i]) for g, i in zip(grouped, choice, strict=True)]
+def _group_label(grouped: Sequence[GroupAxis], choice: Sequence[int]) -> StructuredLabel:
+    pairs = [pair for g, i in zip(grouped, choice, strict=True) for pair in g.pairs(i)]
     text = ", ".join(f"{column} = {value}" for column, value in pairs)
     return StructuredLabel(text, groups=tuple(pairs))
 
 
-def _too_large(split: _Split, grouped: Sequence[GroupColumn]) -> TooLarge:
+def group_rows(domain: Domain, grouped: Sequence[GroupAxis], where: Condition) -> GroupRows:
+    """The groups that WHERE leaves: the rows of every term of a SELECT, in their order."""
+    split = _Split(domain, "SELECT", where, _always(1.0))
+    every = tuple(np.arange(len(axis.groups)) for axis in grouped)
+    if all(axis.is_single for axis in grouped) and not split.where:
+        return GroupRows(tuple(axis.holding(split.cells(axis.name)) for axis in grouped))
+    inside_where = (a for c in split.where for a in c.attributes)
+    names = domain.in_order([*_names(grouped), *inside_where])
+    if grouped and domain.cells(names) <= LIMITS.cells_tabulated:
+        inside, group = _table(split, grouped, names)
+        return GroupRows(every, np.unique(group[inside & (group >= 0)]))
+    return GroupRows(tuple(axis.holding(split.cells(axis.name)) for axis in grouped))
+
+
+def _too_large(split: _Split, grouped: Sequence[GroupAxis]) -> TooLarge:
     names = split.attributes(grouped)
     return TooLarge(
         f"{split.name}: the condition looks at {', '.join(names)} together, "
@@ -589,44 +694,86 @@ def _is_01(weights: Array) -> bool:
 
 def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool = False) -> Workload:
     """The queries of one SELECT."""
-    return workload_of(domain, parsed_select(text), name, in_bins)
+    more = ("distinct",) if in_bins else AFTERWARDS  # questions are asked and answered one by one
+    return workload_of(domain, parsed_select(text, *more), name, in_bins, text)
 
 
 def workload_of(
-    domain: Domain, select: exp.Select, name: str | None, in_bins: bool = False
+    domain: Domain, select: exp.Select, name: str | None, in_bins: bool = False, text: str = ""
 ) -> Workload:
-    """The queries of a SELECT that was read."""
+    """The queries of a SELECT that was read, from ``text``."""
     domain = base_of(domain)
     names = Names(domain, _tables(select))
     where = select.args.get("where")
     among = condition(where.this, names) if where is not None else Everything()
-    columns, aggregates = _columns(select, names, in_bins)
-    grouped = _grouped(domain, columns)
-    suffix = _suffix(columns, where)
+    columns = _selected(select, names, in_bins)
+    keys = _group_by(select, names, columns)
+    grouped = axes_of_keys(domain, keys)
+    rows = group_rows(domain, grouped, among)
+    suffix = _suffix(keys, where)
+    aggregates = [c.aggregate for c in columns if c.aggregate is not None]
     summed = [one.value.domain for one in aggregates if one.value.domain is not None]
     domain = joined([domain, *summed])
-    terms: list[Term] = []
-    ratios: list[Ratio] = []
+    asked = _Asked(domain, grouped, among, [], [])
     written_where = "" if where is None else as_written(where.this, LIMITS.sql_label_characters)
-    for one in aggregates:
-        label = _column_label(one, suffix, name, len(aggregates) > 1)
+    outputs: list[Output] = []
+    for column in columns:
+        if column.aggregate is not None:
+            label = _column_label(column.aggregate, suffix, name, len(aggregates) > 1)
+            outputs.append(asked.add(column.aggregate, label, written_where, column.title))
+        elif column.key is not None:
+            at = read_off(names.domain, column.key, grouped)
+            if at is None:
+                raise SqlError(
+                    f"column {column.key.text} is selected but not in GROUP BY; add it there"
+                )
+            outputs.append(LabelOutput(column.title, *at, rows))
+        else:
+            outputs.append(ConstantOutput(column.title, column.constant, rows.rows))
+    shape = Statement(" ".join(text.split()), tuple(outputs), rows.rows)
+    statement = finished(select, shape, columns, names)
+    terms = tuple(t.in_its_own_unit() for t in asked.terms)
+    return Workload(domain, terms, tuple(asked.ratios), (statement,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The terms and ratios of the aggregates of a SELECT."""
+
+    domain: Domain
+    grouped: Sequence[GroupAxis]
+    where: Condition
+    terms: list[Term]
+    ratios: list[Ratio]
+
+    def add(self, one: Aggregate, label: str, condition: str, title: str) -> Output:
+        """Ask for an aggregate; return where its column is read off."""
+        at = len(self.terms)
+        if one.quantile is not None:
+            self.terms.append(self._term(f"{label}: running totals", one, condition, one.value))
+            return QuantileOutput(title, at, one.quantile.attribute, one.quantile.probability)
         if one.divisor is None:
-            title = StructuredLabel(label, one.written, written_where, binned=one.binned)
-            terms.append(linear_term(domain, title, grouped, among, one.value))
-            continue
+            self.terms.append(self._term(label, one, condition, one.value))
+            return AnswerOutput(title, at)
         what = "sum"
         if one.mean is None:
-            ratios.append(Ratio(label, len(terms), len(terms) + 1, hidden=one.hidden))
+            self.ratios.append(Ratio(label, at, at + 1, hidden=one.hidden))
         else:
-            ratios.append(one.mean.ratio(label, len(terms)))
+            self.ratios.append(one.mean.ratio(label, at))
             what = f"sum of {one.mean.text}"
         for part, linear in ((what, one.value), ("number", one.divisor)):
-            binned = "" if part == "number" else one.binned
-            title = StructuredLabel(
-                f"{label}: {part}", f"{one.written}: {part}", written_where, binned=binned
-            )
-            terms.append(linear_term(domain, title, grouped, among, linear))
-    return Workload(domain, tuple(t.in_its_own_unit() for t in terms), tuple(ratios))
+            self.terms.append(self._term(label, one, condition, linear, part))
+        return MeanOutput(title, len(self.ratios) - 1)
+
+    def _term(
+        self, label: str, one: Aggregate, condition: str, linear: Linear, part: str = ""
+    ) -> Term:
+        after = f": {part}" if part else ""
+        binned = "" if part == "number" else one.binned
+        name = StructuredLabel(f"{label}{after}", f"{one.written}{after}", condition, binned=binned)
+        if one.quantile is not None:
+            return totals_term(self.domain, name, self.grouped, self.where, linear, one.quantile)
+        return linear_term(self.domain, name, self.grouped, self.where, linear)
 
 
 def _tables(select: exp.Select) -> tuple[str, ...]:
@@ -646,83 +793,98 @@ def _tables(select: exp.Select) -> tuple[str, ...]:
     return tuple(n.casefold() for n in (table.name, table.alias) if n)
 
 
-def _columns(
-    select: exp.Select, names: Names, in_bins: bool
-) -> tuple[list[SqlColumn], list[Aggregate]]:
-    """The grouped columns and the aggregates."""
-    plain: list[SqlColumn] = []
-    titles: dict[str, SqlColumn] = {}
-    listed: list[SqlColumn | None] = []
-    aggregates: list[Aggregate] = []
+def _selected(select: exp.Select, names: Names, in_bins: bool) -> list[SelectedColumn]:
+    """The selected columns: values of groups, constants and aggregates."""
+    columns: list[SelectedColumn] = []
     for node in select.expressions:
         inner = without_brackets(node.this if isinstance(node, exp.Alias) else node)
+        alias = node.alias if isinstance(node, exp.Alias) else ""
+        title = alias or as_written(inner)
         if isinstance(inner, exp.Column):
-            column = names.resolve(inner)
-            plain.append(column)
-            listed.append(column)
-            if isinstance(node, exp.Alias):
-                titles[node.alias.casefold()] = column
+            key = key_of_column(names.resolve(inner))
+            columns.append(SelectedColumn(alias or key.text, inner, bool(alias), key=key))
+        elif isinstance(inner, exp.Literal | exp.Boolean):
+            columns.append(SelectedColumn(title, inner, bool(alias), constant=constant(inner)))
+        elif is_expression(inner) and inner.find(exp.AggFunc) is None:
+            function = cell_function(inner, names, condition)
+            columns.append(_computed(title, inner, bool(alias), function))
         else:
-            aggregates.append(aggregate(node, names, in_bins))
-            listed.append(None)
-    columns = _group_by(select, names, titles, listed)
-    for column in plain:
-        if column not in columns:
-            raise SqlError(f"column {column} is selected but not in GROUP BY; add it there")
-    for column in columns:
-        if column not in plain:
-            raise SqlError(f"column {column} is in GROUP BY but not selected; add it to SELECT")
-    if not aggregates:
-        raise SqlError("the SELECT asks for no aggregate; add COUNT(*), SUM(...) or AVG(...)")
-    return columns, aggregates
-
-
-def _group_by(
-    select: exp.Select,
-    names: Names,
-    titles: dict[str, SqlColumn],
-    listed: Sequence[SqlColumn | None],
-) -> list[SqlColumn]:
-    group = select.args.get("group")
-    if group is None:
-        return []
-    only(group, "expressions")
-    columns: list[SqlColumn] = []
-    for expression in group.expressions:
-        node = without_brackets(expression)
-        if isinstance(node, exp.Literal) and not node.is_string:
-            column = _numbered(str(node.this), listed)
-        elif isinstance(node, exp.Column) and _is_title(node, names, titles):
-            column = titles[node.name.casefold()]
-        else:
-            column = names.resolve(node)
-        if any(column.attribute == c.attribute for c in columns):
-            raise SqlError(f"GROUP BY names {column.attribute.name!r} twice")
-        columns.append(column)
+            one = aggregate(node, names, in_bins)
+            columns.append(SelectedColumn(title, inner, bool(alias), aggregate=one))
+    if all(column.aggregate is None for column in columns):
+        raise _no_aggregate(columns)
     return columns
 
 
-def _is_title(node: exp.Column, names: Names, titles: dict[str, SqlColumn]) -> bool:
-    is_plain = not node.args.get("table")
-    return is_plain and node.name.casefold() in titles and node.name not in names.domain
+def _computed(
+    title: str, node: exp.Expression, is_named: bool, function: CellFunction
+) -> SelectedColumn:
+    """A function of columns, or a constant that is computed."""
+    key = key_of_function(function)
+    if function.attributes:
+        return SelectedColumn(title, node, is_named, key=key)
+    return SelectedColumn(title, node, is_named, constant=key.values[0])
 
 
-def _numbered(text: str, listed: Sequence[SqlColumn | None]) -> SqlColumn:
+def _no_aggregate(columns: Sequence[SelectedColumn]) -> SqlError:
+    message = "the SELECT asks for no aggregate; add COUNT(*), SUM(...) or AVG(...)"
+    keys = [column.key for column in columns if column.key is not None]
+    if not keys:
+        return SqlError(message)
+    return SqlError(
+        f"{message}. Which values {keys[0].text} can have needs no question: they are declared in "
+        f"the schema, and public: {listing(keys[0].values)}"
+    )
+
+
+def _group_by(
+    select: exp.Select, names: Names, columns: Sequence[SelectedColumn]
+) -> list[GroupKey]:
+    group = select.args.get("group")
+    keys: list[GroupKey] = []
+    if group is not None:
+        only(group, "expressions")
+        for expression in group.expressions:
+            key = _group_key(without_brackets(expression), names, columns)
+            if key is not None and not any(key.is_same(other) for other in keys):
+                keys.append(key)
+    selected = [c.key for c in columns if c.key is not None]
+    for key in keys:
+        if not any(key.is_same(one) for one in selected):
+            raise SqlError(f"column {key.text} is in GROUP BY but not selected; add it to SELECT")
+    return keys
+
+
+def _group_key(
+    node: exp.Expression, names: Names, columns: Sequence[SelectedColumn]
+) -> GroupKey | None:
+    """The key of a column of GROUP BY; None for a constant, which groups nothing."""
+    column: SelectedColumn | None = None
+    if isinstance(node, exp.Literal) and not node.is_string:
+        column = _numbered(str(node.this), columns)
+    elif isinstance(node, exp.Column) and node.name not in names.domain:
+        is_alone = not node.args.get("table")
+        column = next((c for c in columns if is_alone and c.is_called(node.name)), None)
+    if column is not None:
+        if column.aggregate is not None:
+            raise SqlError(f"GROUP BY {as_written(node)} is an aggregate, not a column")
+        return column.key
+    if is_expression(node) and not isinstance(node, exp.Column):
+        return key_of_function(cell_function(node, names, condition))
+    return key_of_column(names.resolve(node))
+
+
+def _numbered(text: str, columns: Sequence[SelectedColumn]) -> SelectedColumn:
     """The column of the SELECT with this number, as in ``GROUP BY 1``."""
     position = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
-    column = listed[position - 1] if 1 <= position <= len(listed) else None
-    if column is None:
+    column = columns[position - 1] if 1 <= position <= len(columns) else None
+    if column is None or column.aggregate is not None:
         raise SqlError(f"GROUP BY {text[:20]} is not the number of a selected column")
     return column
 
 
-def _grouped(domain: Domain, columns: Sequence[SqlColumn]) -> tuple[GroupColumn, ...]:
-    by_name = {c.attribute.name: c for c in columns}
-    return tuple(GroupColumn(by_name[n]) for n in domain.in_order(by_name))
-
-
-def _suffix(columns: Sequence[SqlColumn], where: exp.Expression | None) -> str:
-    by = f" by {', '.join(map(str, columns))}" if columns else ""
+def _suffix(keys: Sequence[GroupKey], where: exp.Expression | None) -> str:
+    by = f" by {', '.join(key.text for key in keys)}" if keys else ""
     return by + (f" where {as_written(where.this)}" if where is not None else "")
 
 

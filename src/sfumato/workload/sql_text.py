@@ -34,6 +34,8 @@ __all__ = [
     "Names",
     "SqlColumn",
     "as_written",
+    "chain",
+    "check_nesting",
     "constant",
     "only",
     "parsed_select",
@@ -43,7 +45,7 @@ __all__ = [
 
 ALLOWED = (
     "allowed is SELECT columns, aggregates FROM table [WHERE condition] [GROUP BY columns] with "
-    "the aggregates COUNT, SUM and AVG"
+    "the aggregates COUNT, SUM, AVG and MEDIAN"
 )
 
 _CLAUSES = {
@@ -53,7 +55,7 @@ _CLAUSES = {
         "one table is asked at a time: join before, and declare the joined columns",
     ),
     "laterals": ("LATERAL", "one table is asked at a time"),
-    "having": ("HAVING", "which groups are large is private; filter the noisy answers afterwards"),
+    "having": ("HAVING", "questions are answered one by one: filter the noisy answers afterwards"),
     "qualify": ("QUALIFY", "filter the noisy answers afterwards"),
     "order": (
         "ORDER BY",
@@ -73,7 +75,7 @@ _CLAUSES = {
 }
 
 _QUANTILES = (
-    "it is not linear in the records: ask for a CDF with prefixes and read quantiles off it"
+    "it is not linear in the records: ask for MEDIAN or QUANTILE_CONT(column, p), or for prefixes"
 )
 _CONSTRUCTS = {
     "Subquery": ("a subquery", "conditions compare columns with constants"),
@@ -84,14 +86,11 @@ _CONSTRUCTS = {
     "Except": ("EXCEPT", "give each SELECT on its own"),
     "Window": ("a window function", "it is not linear in the records"),
     "Distinct": ("DISTINCT", "a count of distinct values is not linear in the records"),
-    "Like": ("LIKE", "list the values with IN"),
-    "ILike": ("ILIKE", "list the values with IN"),
-    "Glob": ("GLOB", "list the values with IN"),
-    "SimilarTo": ("SIMILAR TO", "list the values with IN"),
+    "Glob": ("GLOB", "use LIKE, or list the values with IN"),
+    "SimilarTo": ("SIMILAR TO", "use LIKE, or list the values with IN"),
+    "RegexpLike": ("a regular expression", "use LIKE, or list the values with IN"),
     "Min": ("MIN", _QUANTILES),
     "Max": ("MAX", _QUANTILES),
-    "Median": ("MEDIAN", _QUANTILES),
-    "Quantile": ("QUANTILE", _QUANTILES),
     "PercentileCont": ("PERCENTILE_CONT", _QUANTILES),
     "PercentileDisc": ("PERCENTILE_DISC", _QUANTILES),
     "WithinGroup": ("WITHIN GROUP", _QUANTILES),
@@ -186,10 +185,11 @@ def without_brackets(node: exp.Expression) -> exp.Expression:
 
 def as_written(node: exp.Expression, most: int = 60) -> str:
     """The SQL of a node, in at most about ``most`` characters."""
+    if isinstance(node, exp.Median):  # SQLite has none, and its writer has other words
+        return f"MEDIAN({as_written(node.this, most)})"
     try:
-        written = node.sql(
-            "sqlite", copy=False, comments=False, unsupported_level=ErrorLevel.IGNORE
-        )
+        # Of a copy: the writer of a dialect rewrites what the dialect has not, DISTINCT ON say.
+        written = node.sql("sqlite", comments=False, unsupported_level=ErrorLevel.IGNORE)
         text = " ".join(written.split())
     except Exception:  # what the parser reads, its writer may still refuse
         text = type(node).__name__.upper()
@@ -227,8 +227,8 @@ def _not_sql(error: SqlglotError) -> SqlError:
 
 
 COMPARES = (
-    "conditions are made of comparisons of a column with constants (=, <>, <, <=, >, >=, BETWEEN, "
-    "IN, IS NULL), AND, OR, NOT, TRUE and FALSE"
+    "conditions are made of comparisons of columns with constants (=, <>, <, <=, >, >=, BETWEEN, "
+    "IN, LIKE, IS NULL), AND, OR, NOT, TRUE and FALSE"
 )
 
 
@@ -408,3 +408,32 @@ def _moment(node: exp.Cast) -> Value:
             f"{shown(str(text.this))} is not a {kind.lower()} such as "
             f"'2024-01-31{'' if kind == 'DATE' else ' 12:00:00'}'"
         ) from None
+
+
+def chain(node: exp.Expression) -> list[exp.Expression]:
+    """The parts of a AND b AND c ..., without one call per part."""
+    parts: list[exp.Expression] = []
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if type(part) is type(node):
+            only(part, "this", "expression")
+            waiting += [part.expression, part.this]
+        else:
+            parts.append(part)
+    return parts
+
+
+def check_nesting(node: exp.Expression) -> None:
+    """Refuse an expression that is too deep to walk over; chains of AND and OR are flat."""
+    waiting = [(node, 1)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > LIMITS.condition_depth:
+            raise SqlError(
+                f"an expression is nested more than {LIMITS.condition_depth} levels deep; write a "
+                "shorter one"
+            )
+        for child in part.iter_expressions():
+            is_flat = isinstance(child, exp.Connector) and type(child) is type(part)
+            waiting.append((child, depth + (not is_flat)))

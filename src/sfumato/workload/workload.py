@@ -31,6 +31,7 @@ from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
     from sfumato.workload.normal_form import Normal
+    from sfumato.workload.statement import Statement
 
 __all__ = [
     "Gram",
@@ -124,6 +125,7 @@ class Workload:
         domain: What a record may look like.
         terms: The groups of queries.
         ratios: Which pairs of groups are a sum and a number, whose ratio is a mean.
+        statements: The SELECTs that it was written as: which of its answers their columns are.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
@@ -135,6 +137,7 @@ class Workload:
     domain: Domain
     terms: tuple[Term, ...]
     ratios: tuple[Ratio, ...] = ()
+    statements: tuple[Statement, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.terms:
@@ -297,14 +300,16 @@ def union(works: Sequence[Workload]) -> Workload:
     domain = joined([work.domain for work in works])
     terms: list[Term] = []
     ratios: list[Ratio] = []
+    statements: list[Statement] = []
     for work in works:
         shift = len(terms)
+        statements += (s.shifted(shift, len(ratios)) for s in work.statements)
         ratios += (
             replace(r, numerator=r.numerator + shift, denominator=r.denominator + shift)
             for r in work.ratios
         )
         terms += work.over(domain).terms
-    return Workload(domain, tuple(terms), tuple(ratios))
+    return Workload(domain, tuple(terms), tuple(ratios), tuple(statements))
 
 
 def _summable(table: Numbers) -> Numbers:

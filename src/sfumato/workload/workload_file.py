@@ -210,7 +210,7 @@ def _named(work: Workload, name: str) -> Workload:
     terms = (replace(t, name=name if is_one else f"{name}: {t.name}") for t in work.terms)
     is_mean = len(work.ratios) == 1
     ratios = (replace(r, name=name if is_mean else f"{name}: {r.name}") for r in work.ratios)
-    return Workload(work.domain, tuple(terms), tuple(ratios))
+    return replace(work, terms=tuple(terms), ratios=tuple(ratios))
 
 
 # Constraints

@@ -186,6 +186,10 @@ class WorkloadLimits:
     """Characters of an aggregate, and of a condition, that an answer repeats."""
     sql_conditions: int = 1024
     """Groups of a condition that is too wide to tabulate, each counted on its own."""
+    sql_expression_cells: int = 2**16
+    """Cells on which a function of columns is computed, one by one: a second or two."""
+    sql_digits: int = 30
+    """Digits before or after the point that numbers are rounded to."""
     plain_count_attributes: int = 16
     """Attributes of a plain count: its table has 2 to this power of classes."""
     plain_count_characters: int = 2_000

@@ -137,7 +137,7 @@ FAULTS = {
     "[[workload]]\nmeans = 'sex'": (WorkloadError, "is a category"),
     "[[workload]]\npredicates = []": (WorkloadError, "at least one"),
     "[[workload]]\npredicates = ['age >']": (SqlError, "line 2: .*cannot be read"),
-    "[[workload]]\nsql = 'SELECT MEDIAN(age) FROM t'": (SqlError, "line 2: .*MEDIAN"),
+    "[[workload]]\nsql = 'SELECT MAX(age) FROM t'": (SqlError, "line 2: .*MAX"),
     "[[workload]]\nmarginals = 1\nweight = 0": (SchemaError, "line 3: .*greater than 0"),
     "[[workload]]\nmarginals = 1\nweight = inf": (SchemaError, "line 3: .*finite"),
     "[[workload]]\nmarginals = 1\nname = ''": (SchemaError, "line 3"),

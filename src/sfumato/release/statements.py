@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers of a SELECT in its own shape: columns as selected, intervals beside the noisy ones.
+
+HAVING, ORDER BY and LIMIT are applied to the released values: after the noise, at no cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sfumato.errors import WorkloadError
+from sfumato.release.answers import check_rows
+from sfumato.release.estimates import Estimates
+from sfumato.release.quantiles import totals_quantiles
+from sfumato.text import listing, shown
+from sfumato.workload.statement import OutputNumbers, Statement, StatementSource
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "ReleasedNumbers",
+    "find_statement",
+    "statement_frame",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedNumbers:
+    """The numbers of statements, read off the answers of a release.
+
+    Privacy: a function of released answers (post-processing: Dwork, Roth 2014, Proposition 2.1).
+    """
+
+    estimates: Estimates
+    level: float
+
+    def answer(self, term: int) -> OutputNumbers:
+        """The answers of a group of queries."""
+        answers = self.estimates.group(term)
+        return OutputNumbers(answers.value(), *answers.interval(self.level))
+
+    def mean(self, ratio: int) -> OutputNumbers:
+        """The quotients of a ratio."""
+        means = self.estimates.means(self.estimates.workload.ratios[ratio], self.level)
+        return OutputNumbers(means.mean, means.low, means.high)
+
+    def quantile(self, term: int, attribute: str, probability: float) -> OutputNumbers:
+        """The quantiles of an attribute, by the groups of its running totals."""
+        ends = totals_quantiles(self.estimates, term, attribute, probability, self.level)
+        return OutputNumbers(*ends)
+
+
+def find_statement(workload: Workload, which: int) -> Statement:
+    """The statement of this number, from 0."""
+    statements = workload.statements
+    if not statements:
+        raise WorkloadError(
+            "nothing here was asked in SQL; see answers(), or ask with sf.sql(domain, text)"
+        )
+    if isinstance(which, bool) or not isinstance(which, int) or which not in range(len(statements)):
+        listed = listing([f"{i}: {s.text}" for i, s in enumerate(statements)])
+        raise WorkloadError(
+            f"there is no statement {shown(which)}; they are numbered from 0: {listed}"
+        )
+    return statements[which]
+
+
+def statement_frame(statement: Statement, source: StatementSource) -> pd.DataFrame:
+    """One row per group that HAVING and LIMIT leave: the columns as selected.
+
+    Beside a noisy column ``n`` stand ``n_low`` and ``n_high``, the ends of its interval.
+    """
+    import pandas as pd
+
+    numbers = [output.numbers(source) for output in statement.outputs]
+    check_rows(len(numbers[0].value))
+    rows = statement.rows_after([one.value for one in numbers])
+    columns: dict[str, object] = {}
+    for title, one in zip(statement.titles(), numbers, strict=True):
+        columns[title] = one.value[rows]
+        if one.low is not None and one.high is not None:
+            columns |= {f"{title}_low": one.low[rows], f"{title}_high": one.high[rows]}
+    return pd.DataFrame(columns)

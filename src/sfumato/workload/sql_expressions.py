@@ -1,0 +1,536 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of columns in SQL: ``age / 10``, ``date_trunc('month', day)``, ``CASE ... END``.
+
+`cell_function` computes an expression on every cell of the attributes that it looks at, so that it
+can be grouped by and compared like a column: a public map from cells to values. What the cells do
+not determine is refused before anything is asked. Nothing of the text reaches an engine.
+
+The type of a number decides what a quotient is: that of two integers is an integer, as in SQLite
+and PostgreSQL. NULL stays NULL in every function but COALESCE and CASE; so do values that the
+schema does not know (the cell ``(other)``), which no comparison of an expression holds for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from functools import partial
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from sqlglot import exp
+
+from sfumato.domain.attributes import Comparison, Value
+from sfumato.domain.domain import Domain
+from sfumato.errors import SqlError, TooLarge
+from sfumato.text import did_you_mean, shown
+from sfumato.types import Mask
+from sfumato.workload import cell_values as cells
+from sfumato.workload.cell_values import UNKNOWN, CellState, Span, Undecided
+from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or, indicator
+from sfumato.workload.sql_text import Names, SqlColumn, as_written, constant, only, without_brackets
+from sfumato.workload.workload_limits import LIMITS
+
+__all__ = [
+    "CellFunction",
+    "ConditionReader",
+    "cell_function",
+    "folded",
+    "is_expression",
+    "mask_condition",
+]
+
+States = npt.NDArray[np.object_]
+ConditionReader = Callable[[exp.Expression, Names], Condition]
+Compute = Callable[..., CellState]
+
+FUNCTIONS = (
+    "functions of columns are made of + - * / %, FLOOR, CEIL, ROUND, TRUNC, ABS, UPPER, LOWER, "
+    "LENGTH, TRIM, LEFT, RIGHT, SUBSTR, ||, COALESCE, NULLIF, CASE, DATE_TRUNC, EXTRACT and "
+    "STRFTIME"
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CellFunction:
+    """A value for every cell of the table of ``attributes``, which are in the domain's order."""
+
+    domain: Domain
+    attributes: tuple[str, ...]
+    states: States
+    text: str
+
+    def over(self, names: Sequence[str]) -> States:
+        """The values over the table of more attributes, ready to be spread."""
+        shape = [self.domain[n].size if n in self.attributes else 1 for n in names]
+        return self.states.reshape(shape)
+
+    def compare(self, comparison: Comparison, other: CellFunction, text: str) -> CellFunction:
+        """Whether the comparison holds, cell by cell: true, false, or neither."""
+        return _applied(text, partial(_holds, comparison), self, other)
+
+    def known(self) -> States:
+        """The values, each of which is one; a range of values is refused."""
+        for state in self.states.reshape(-1):
+            if isinstance(state, Span):
+                raise _cuts(self.text, self.attributes, "they hold more than one of its values")
+        return self.states
+
+
+def is_expression(node: exp.Expression) -> bool:
+    """Whether the node is a function of columns, or of constants, that this module reads."""
+    return isinstance(node, tuple(_READERS)) or (
+        isinstance(node, exp.Anonymous) and str(node.this).upper() in _NAMED
+    )
+
+
+def cell_function(node: exp.Expression, names: Names, condition: ConditionReader) -> CellFunction:
+    """The values of an expression on the cells of its columns.
+
+    Args:
+        node: What sqlglot read.
+        names: The columns there are.
+        condition: What reads the conditions of CASE.
+
+    Raises:
+        SqlError: the expression is none that cells determine.
+    """
+    return _Reader(names, condition).read(node, 0)
+
+
+def folded(node: exp.Expression, names: Names, condition: ConditionReader) -> Value | None:
+    """The constant that an expression without columns is; None where it has columns."""
+    if node.find(exp.Column) is not None:
+        return None
+    state = cell_function(node, names, condition).known().item()
+    return None if state is None else cells.label_of(state)
+
+
+def mask_condition(domain: Domain, names: Sequence[str], mask: Mask, text: str) -> Condition:
+    """The condition that holds in these cells of the table of some attributes."""
+    if not names:
+        return Everything() if mask.all() else Not(Everything())
+    if len(names) == 1:
+        return In(names[0], tuple(np.flatnonzero(mask).tolist()), text)
+    rows = mask.reshape(mask.shape[0], -1)
+    patterns, which = np.unique(rows, axis=0, return_inverse=True)
+    parts: list[Condition] = []
+    for i, pattern in enumerate(patterns):
+        if pattern.any():
+            own = In(names[0], tuple(np.flatnonzero(which.reshape(-1) == i).tolist()), text)
+            rest = mask_condition(domain, names[1:], pattern.reshape(mask.shape[1:]), text)
+            parts.append(And((own, rest)))
+    return Or(tuple(parts)) if parts else Not(Everything())
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    names: Names
+    condition: ConditionReader
+
+    def read(self, node: exp.Expression, depth: int) -> CellFunction:
+        node = without_brackets(node)
+        if depth > LIMITS.condition_depth:
+            raise SqlError(
+                f"an expression is nested more than {LIMITS.condition_depth} levels deep; write a "
+                "shorter one"
+            )
+        if isinstance(node, exp.Anonymous) and str(node.this).upper() in _NAMED:
+            only(node, "this", "expressions")
+            return _NAMED[str(node.this).upper()](self, node, depth + 1)
+        for kind, read in _READERS.items():
+            if type(node) is kind:
+                return read(self, node, depth + 1)
+        return self.constant(node)
+
+    def constant(self, node: exp.Expression) -> CellFunction:
+        if isinstance(node, exp.Null):
+            value: CellState = None
+        elif isinstance(node, exp.Literal) and not node.is_string and "." in str(node.this):
+            constant(node)  # says what is no number
+            value = Fraction(str(node.this).replace("_", ""))
+        else:
+            value = cells.number_of(constant(node))
+        return CellFunction(self.names.domain, (), _objects([value], ()), as_written(node))
+
+    def column(self, node: exp.Expression, depth: int) -> CellFunction:  # noqa: ARG002
+        column = self.names.resolve(node)
+        name, size = column.attribute.name, column.attribute.size
+        if size > LIMITS.sql_expression_cells:
+            raise TooLarge(
+                f"column {name!r} has {size:,} cells, functions are computed of at most "
+                f"{LIMITS.sql_expression_cells:,}: give it wider bins, or compare it itself"
+            )
+        return CellFunction(
+            self.names.domain, (name,), _objects(_column_states(column), (size,)), str(column)
+        )
+
+    def simple(self, node: exp.Expression, depth: int) -> CellFunction:
+        """A function of ``this`` and, if there is one, ``expression``."""
+        compute, expects = _SIMPLE[type(node)]
+        only(node, "this", "expression", "typed", "safe")
+        parts = [self.read(p, depth) for p in (node.this, node.args.get("expression")) if p]
+        return _applied(as_written(node), compute, *parts, expects=expects)
+
+    def digits(self, node: exp.Expression, depth: int) -> CellFunction:
+        """A function of a number and a number of digits."""
+        only(node, "this", "decimals")
+        digits = self._whole(node.args.get("decimals"), 0)
+        if abs(digits) > LIMITS.sql_digits:
+            raise SqlError(f"{as_written(node)}: at most {LIMITS.sql_digits} digits are rounded to")
+        compute = cells.rounded if isinstance(node, exp.Round) else cells.cut
+        own = self.read(node.this, depth)
+        return _applied(as_written(node), lambda s: compute(s, digits), own, expects="numbers")
+
+    def coalesce(self, node: exp.Expression, depth: int) -> CellFunction:
+        only(node, "this", "expressions")
+        parts = [self.read(p, depth) for p in (node.this, *node.expressions)]
+        return _applied(as_written(node), _first, *parts, strict=False)
+
+    def nullif(self, node: exp.Expression, depth: int) -> CellFunction:
+        only(node, "this", "expression")
+        parts = [self.read(p, depth) for p in (node.this, node.expression)]
+        return _applied(as_written(node), _unless_equal, *parts, strict=False)
+
+    def substring(self, node: exp.Expression, depth: int) -> CellFunction:
+        only(node, "this", "start", "length")
+        start = self._whole(node.args.get("start"), 1)
+        length = self._whole(node.args.get("length"), None)
+        if start < 1 or (length is not None and length < 0):
+            raise SqlError(f"{as_written(node)}: a part of a text starts at 1 or later")
+        stop = None if length is None else start - 1 + length
+        own = self.read(node.this, depth)
+        return _applied(
+            as_written(node), lambda s: _text(s)[start - 1 : stop], own, expects="texts"
+        )
+
+    def side(self, node: exp.Expression, depth: int) -> CellFunction:
+        """LEFT and RIGHT."""
+        only(node, "this", "expression")
+        number = self._whole(node.expression, 0)
+        if number < 0:
+            raise SqlError(f"{as_written(node)}: the number of characters is not below 0")
+        is_left = isinstance(node, exp.Left)
+        own = self.read(node.this, depth)
+
+        def part(state: CellState) -> CellState:
+            text = _text(state)
+            return text[:number] if is_left else text[max(0, len(text) - number) :]
+
+        return _applied(as_written(node), part, own, expects="texts")
+
+    def trim(self, node: exp.Expression, depth: int) -> CellFunction:
+        only(node, "this")
+        own = self.read(node.this, depth)
+        return _applied(as_written(node), lambda s: _text(s).strip(" "), own, expects="texts")
+
+    def concat(self, node: exp.Expression, depth: int) -> CellFunction:
+        only(node, "expressions", "safe", "coalesce")
+        parts = [self.read(p, depth) for p in node.expressions]
+        return _applied(as_written(node), _joined_texts, *parts, expects="texts")
+
+    def cast(self, node: exp.Expression, depth: int) -> CellFunction:
+        """CAST of what its type already holds, and of anything to text."""
+        only(node, "this", "to")
+        kind = getattr(getattr(node.args["to"], "this", None), "name", "")
+        if isinstance(without_brackets(node.this), exp.Literal) and kind in _MOMENTS:
+            return self.constant(node)
+        if kind not in _CASTS:
+            raise SqlError(
+                f"{as_written(node)}: CAST makes texts of columns (TEXT), whole numbers of whole "
+                "numbers (INTEGER), numbers of numbers (DOUBLE) and dates of times (DATE)"
+            )
+        own = self.read(node.this, depth)
+        compute, expects = _CASTS[kind]
+        return _applied(as_written(node), compute, own, expects=expects)
+
+    def case(self, node: exp.Expression, depth: int) -> CellFunction:
+        only(node, "this", "ifs", "default")
+        operand = node.args.get("this")
+        branches: list[tuple[Condition, CellFunction]] = []
+        for branch in node.args["ifs"]:
+            only(branch, "this", "true")
+            when = branch.this
+            if operand is not None:
+                when = exp.EQ(this=operand.copy(), expression=when.copy())
+            then = self.read(branch.args["true"], depth)
+            branches.append((self.condition(when, self.names), then))
+        return self._chosen(node, branches, node.args.get("default"), depth)
+
+    def when(self, node: exp.Expression, depth: int) -> CellFunction:
+        """IF and IIF."""
+        only(node, "this", "true", "false")
+        then = self.read(node.args["true"], depth)
+        branch = (self.condition(node.this, self.names), then)
+        return self._chosen(node, [branch], node.args.get("false"), depth)
+
+    def _chosen(
+        self,
+        node: exp.Expression,
+        branches: Sequence[tuple[Condition, CellFunction]],
+        default: exp.Expression | None,
+        depth: int,
+    ) -> CellFunction:
+        """The value of the first branch that holds in a cell."""
+        rest = self.read(exp.Null() if default is None else default, depth)
+        domain, text = self.names.domain, as_written(node)
+        looked = [a for c, f in branches for a in (*c.attributes, *f.attributes)]
+        names = domain.in_order([*looked, *rest.attributes])
+        shape = _shape(domain, names, text)
+        states = np.broadcast_to(rest.over(names), shape).copy()
+        for when, then in reversed(branches):
+            holds = indicator(when, domain, names)
+            states = np.where(holds, np.broadcast_to(then.over(names), shape), states)
+        return CellFunction(domain, names, states, text)
+
+    def truncate(self, node: exp.Expression, depth: int) -> CellFunction:
+        only(node, "this", "unit")
+        unit = _word(node.args.get("unit"))
+        return self._in_time(node, node.this, cells.truncated, unit, cells.UNITS, depth)
+
+    def extract(self, node: exp.Expression, depth: int) -> CellFunction:
+        only(node, "this", "expression")
+        field = _word(node.this)
+        return self._in_time(node, node.expression, cells.extracted, field, cells.FIELDS, depth)
+
+    def field(self, node: exp.Expression, depth: int) -> CellFunction:
+        """YEAR(day), MONTH(day) and so on."""
+        only(node, "this")
+        field = type(node).__name__.lower()
+        return self._in_time(node, node.this, cells.extracted, field, cells.FIELDS, depth)
+
+    def date_part(self, node: exp.Expression, depth: int) -> CellFunction:
+        if len(node.expressions) != 2:
+            raise SqlError(f"{as_written(node)}: DATE_PART takes a field and a column")
+        field, of = node.expressions
+        return self._in_time(node, of, cells.extracted, _word(field), cells.FIELDS, depth)
+
+    def _in_time(
+        self,
+        node: exp.Expression,
+        of: exp.Expression,
+        compute: Callable[[CellState, str], CellState],
+        word: str,
+        allowed: Sequence[str],
+        depth: int,
+    ) -> CellFunction:
+        if word not in allowed:
+            raise SqlError(
+                f"{as_written(node)}: {shown(word)} is not one of {', '.join(allowed)}"
+                f"{did_you_mean(word, allowed)}"
+            )
+        own = self.read(of, depth)
+        return _applied(as_written(node), lambda s: compute(s, word), own, expects="dates or times")
+
+    def strftime(self, node: exp.Expression, depth: int) -> CellFunction:
+        only(node, "this", "format")
+        pattern = node.args.get("format")
+        if not isinstance(pattern, exp.Literal) or not pattern.is_string:
+            raise SqlError(f"{as_written(node)}: STRFTIME takes a format such as '%Y-%m'")
+        of = node.this.this if isinstance(node.this, exp.TsOrDsToTimestamp) else node.this
+        words = f"dates or times, in a format of {', '.join(cells.DIRECTIVES)}"
+        own, text = self.read(of, depth), str(pattern.this)
+        return _applied(as_written(node), lambda s: cells.dated(s, text), own, expects=words)
+
+    def _whole(self, node: exp.Expression | None, default: Any) -> Any:
+        if node is None:
+            return default
+        value = constant(node)
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 10**6:
+            raise SqlError(f"{as_written(node)} is not a whole number")
+        return value
+
+
+def _column_states(column: SqlColumn) -> list[CellState]:
+    if column.level is None:
+        return cells.states_of(column.attribute)
+    groups = column.level.groups
+    return [None if g < 0 else groups[g] for g in column.groups.tolist()]
+
+
+def _applied(
+    text: str,
+    compute: Compute,
+    *parts: CellFunction,
+    expects: str = "values that can be compared",
+    strict: bool = True,
+) -> CellFunction:
+    """A function of states, cell by cell; with ``strict`` NULL and unknown values stay as they are.
+
+    ``expects`` are what it takes, for messages.
+    """
+    domain = parts[0].domain
+    names = domain.in_order({a for p in parts for a in p.attributes})
+    shape = _shape(domain, names, text)
+    columns = [np.broadcast_to(p.over(names), shape).reshape(-1) for p in parts]
+    out: list[CellState] = []
+    computed: dict[tuple[object, ...], CellState] = {}
+    try:
+        for states in zip(*columns, strict=True):
+            if strict and any(s is None for s in states):
+                out.append(None)
+            elif strict and any(s is UNKNOWN for s in states):
+                out.append(UNKNOWN)
+            else:
+                key = (*states, *map(_type_of, states))
+                if key not in computed:
+                    computed[key] = compute(*states)
+                out.append(computed[key])
+    except Undecided as why:
+        raise _cuts(text, names, str(why)) from None
+    except (TypeError, ValueError, OverflowError):
+        raise SqlError(f"{text} takes {expects}; {FUNCTIONS}") from None
+    return CellFunction(domain, names, _objects(out, shape), text)
+
+
+def _type_of(state: CellState) -> type:
+    """The type of a value: an integer equals its fraction, but is another in a quotient."""
+    return type(state.low) if isinstance(state, Span) else type(state)
+
+
+def _cuts(text: str, names: Sequence[str], why: str) -> SqlError:
+    listed = " and ".join(map(repr, names))
+    return SqlError(
+        f"{text} would cut a bin of {listed} ({why}): it must be the same for all of its values; "
+        "use edges of bins (the last numeric one holds its upper edge), or declare narrower ones"
+    )
+
+
+def _shape(domain: Domain, names: Sequence[str], text: str) -> tuple[int, ...]:
+    shape = tuple(domain[n].size for n in names)
+    if prod(shape) > LIMITS.sql_expression_cells:
+        raise TooLarge(
+            f"{text} looks at {', '.join(names)} together, {prod(shape):,} cells; functions are "
+            f"computed of at most {LIMITS.sql_expression_cells:,}: group by the columns themselves"
+        )
+    return shape
+
+
+def _objects(states: Sequence[CellState], shape: tuple[int, ...]) -> States:
+    out = np.empty(len(states), dtype=object)
+    out[:] = states
+    return out.reshape(shape)
+
+
+def _holds(comparison: Comparison, left: CellState, right: CellState) -> CellState:
+    left, right = _instant_like(left, right), _instant_like(right, left)
+    return cells.compared(left, comparison, right)
+
+
+def _instant_like(state: CellState, other: CellState) -> CellState:
+    """A text as the instant that it writes, beside a date or time."""
+    beside = other.low if isinstance(other, Span) else other
+    is_written = isinstance(state, str) and isinstance(beside, datetime)
+    return datetime.fromisoformat(str(state)) if is_written else state
+
+
+def _first(*states: CellState) -> CellState:
+    return next((s for s in states if s is not None), None)
+
+
+def _unless_equal(state: CellState, other: CellState) -> CellState:
+    return None if _holds("=", state, other) else state
+
+
+def _text(state: CellState) -> str:
+    if not isinstance(state, str):
+        raise TypeError("not a text")
+    return state
+
+
+def _written(state: CellState) -> str:
+    """A value as a text."""
+    if isinstance(state, str):
+        return state
+    if isinstance(state, bool) or not isinstance(state, int):
+        raise TypeError("not a text or a whole number")
+    return str(state)
+
+
+def _joined_texts(*states: CellState) -> CellState:
+    return "".join(map(_written, states))
+
+
+def _whole_number(state: CellState) -> CellState:
+    own = cells.as_numbers(state)
+    if not isinstance(own.low, int):
+        raise TypeError("not a whole number")
+    return own.simplest
+
+
+def _real_number(state: CellState) -> CellState:
+    own = cells.as_numbers(state)
+    return own.mapped(lambda n: Fraction(n) if isinstance(n, int) else n)
+
+
+_MOMENTS: Final = ("DATE", "TIMESTAMP", "DATETIME", "TIMESTAMPNTZ")
+_CASTS: Final[dict[str, tuple[Compute, str]]] = {
+    **dict.fromkeys(("TEXT", "VARCHAR", "CHAR"), (_written, "texts and whole numbers")),
+    **dict.fromkeys(("INT", "BIGINT", "SMALLINT", "TINYINT"), (_whole_number, "whole numbers")),
+    **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL", "REAL"), (_real_number, "numbers")),
+    "DATE": (lambda s: cells.truncated(s, "day"), "dates or times"),
+}
+
+_SIMPLE: Final[dict[type[exp.Expression], tuple[Compute, str]]] = {
+    exp.Add: (lambda a, b: cells.as_numbers(a) + b, "numbers"),
+    exp.Sub: (lambda a, b: cells.as_numbers(a) + cells.negated(b), "numbers"),
+    exp.Mul: (lambda a, b: cells.as_numbers(a) * b, "numbers"),
+    exp.Div: (lambda a, b: cells.as_numbers(a) / b, "numbers"),
+    exp.IntDiv: (lambda a, b: _quotient(a, b), "numbers"),
+    exp.Mod: (lambda a, b: cells.as_numbers(a) % b, "numbers"),
+    exp.Neg: (cells.negated, "numbers"),
+    exp.Abs: (cells.absolute, "numbers"),
+    exp.Floor: (cells.floored, "numbers"),
+    exp.Ceil: (cells.ceiled, "numbers"),
+    exp.Upper: (lambda s: _text(s).upper(), "texts"),
+    exp.Lower: (lambda s: _text(s).lower(), "texts"),
+    exp.Length: (lambda s: len(_text(s)), "texts"),
+    exp.DPipe: (_joined_texts, "texts"),
+}
+
+
+def _quotient(a: CellState, b: CellState) -> CellState:
+    exact = cells.as_numbers(a) / b
+    return None if exact is None else cells.whole(exact)
+
+
+_READERS: Final[dict[type[exp.Expression], Callable[[_Reader, Any, int], CellFunction]]] = {
+    exp.Column: _Reader.column,
+    **dict.fromkeys(_SIMPLE, _Reader.simple),
+    exp.Round: _Reader.digits,
+    exp.Trunc: _Reader.digits,
+    exp.Coalesce: _Reader.coalesce,
+    exp.Nullif: _Reader.nullif,
+    exp.Substring: _Reader.substring,
+    exp.Left: _Reader.side,
+    exp.Right: _Reader.side,
+    exp.Trim: _Reader.trim,
+    exp.Concat: _Reader.concat,
+    exp.Cast: _Reader.cast,
+    exp.Case: _Reader.case,
+    exp.If: _Reader.when,
+    exp.DateTrunc: _Reader.truncate,
+    exp.TimestampTrunc: _Reader.truncate,
+    exp.Extract: _Reader.extract,
+    exp.Year: _Reader.field,
+    exp.Quarter: _Reader.field,
+    exp.Month: _Reader.field,
+    exp.Week: _Reader.field,
+    exp.Day: _Reader.field,
+    exp.Hour: _Reader.field,
+    exp.Minute: _Reader.field,
+    exp.TimeToStr: _Reader.strftime,
+}
+_NAMED: Final[dict[str, Callable[[_Reader, Any, int], CellFunction]]] = {
+    "DATE_PART": _Reader.date_part,
+    "DATEPART": _Reader.date_part,
+}
+
+
+def _word(node: exp.Expression | None) -> str:
+    """A unit or a field, written as a word or as a text."""
+    return "" if node is None else node.name.lower()
