@@ -21,13 +21,22 @@ from fractions import Fraction
 from math import ceil, floor, trunc
 from typing import Final, cast
 
-from sfumato.domain.attributes import Attribute, CellRange, Comparison, Value
+from sfumato.domain.attributes import (
+    MISSING,
+    OTHER,
+    UNPARSED,
+    Attribute,
+    CellRange,
+    Comparison,
+    Value,
+)
 
 __all__ = [
     "UNKNOWN",
     "CellState",
     "Span",
     "Undecided",
+    "Unknown",
     "compared",
     "dated",
     "label_of",
@@ -37,14 +46,14 @@ __all__ = [
 ]
 
 
-class _Unknown:
-    """The value of a record in the cell ``(other)``, which the schema does not know."""
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The values of a cell of records whose value the schema does not know, by its label."""
 
-    def __repr__(self) -> str:
-        return "(other)"
+    label: str
 
 
-UNKNOWN: Final = _Unknown()
+UNKNOWN: Final = Unknown(OTHER)
 
 
 class Undecided(Exception):
@@ -135,7 +144,7 @@ class Span:
         return own + -(c * trunc(cast("Number", quotients.low)))
 
 
-CellState = None | _Unknown | str | bool | int | Fraction | datetime | Span
+CellState = None | Unknown | str | bool | int | Fraction | datetime | Span
 
 
 def states_of(attribute: Attribute) -> list[CellState]:
@@ -144,6 +153,7 @@ def states_of(attribute: Attribute) -> list[CellState]:
     extra: list[CellState] = []
     extra += [UNKNOWN] * (attribute.other_code is not None)
     extra += [None] * (attribute.missing_code is not None)
+    extra += [Unknown(UNPARSED)] * (attribute.unparsed_code is not None)
     return declared + extra
 
 
@@ -164,13 +174,15 @@ def number_of(value: Value) -> str | bool | int | Fraction | datetime:
 
 
 def label_of(state: CellState) -> Value:
-    """A value as answers show it; instants at midnight are dates."""
+    """A value as answers show it, or the label of its cell; instants at midnight are dates."""
     if isinstance(state, Fraction):
         return int(state) if state.denominator == 1 else float(state)
     if isinstance(state, datetime) and state.time() == time.min:
         return state.date()
     if isinstance(state, str | bool | int | datetime):
         return state
+    if state is None or isinstance(state, Unknown):
+        return MISSING if state is None else state.label
     raise Undecided("a range of values has no label")
 
 
@@ -273,7 +285,7 @@ def compared(left: CellState, comparison: Comparison, right: CellState) -> bool 
         Undecided: it holds for some of the values only.
         TypeError: the two are of different kinds.
     """
-    if left is None or right is None or left is UNKNOWN or right is UNKNOWN:
+    if any(side is None or isinstance(side, Unknown) for side in (left, right)):
         return None
     if isinstance(left, bool | str) or isinstance(right, bool | str):
         if type(left) is not type(right):

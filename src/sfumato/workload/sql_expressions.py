@@ -30,7 +30,7 @@ from sfumato.errors import SqlError, TooLarge
 from sfumato.text import did_you_mean, shown
 from sfumato.types import Mask
 from sfumato.workload import cell_values as cells
-from sfumato.workload.cell_values import UNKNOWN, CellState, Span, Undecided
+from sfumato.workload.cell_values import CellState, Span, Undecided, Unknown
 from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or, indicator
 from sfumato.workload.sql_text import Names, SqlColumn, as_written, constant, only, without_brackets
 from sfumato.workload.workload_limits import LIMITS
@@ -373,8 +373,8 @@ def _applied(
         for states in zip(*columns, strict=True):
             if strict and any(s is None for s in states):
                 out.append(None)
-            elif strict and any(s is UNKNOWN for s in states):
-                out.append(UNKNOWN)
+            elif strict and (unknown := next(filter(_is_unknown, states), None)) is not None:
+                out.append(unknown)
             else:
                 key = (*states, *map(_type_of, states))
                 if key not in computed:
@@ -385,6 +385,10 @@ def _applied(
     except (TypeError, ValueError, OverflowError):
         raise SqlError(f"{text} takes {expects}; {FUNCTIONS}") from None
     return CellFunction(domain, names, _objects(out, shape), text)
+
+
+def _is_unknown(state: CellState) -> bool:
+    return isinstance(state, Unknown)
 
 
 def _type_of(state: CellState) -> type:

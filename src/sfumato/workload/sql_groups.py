@@ -19,11 +19,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain.attributes import MISSING, OTHER, Value
+from sfumato.domain.attributes import MISSING, Value
 from sfumato.domain.domain import Domain
 from sfumato.errors import SqlError, TooLarge
 from sfumato.types import Integers, Mask
-from sfumato.workload.cell_values import UNKNOWN, CellState, label_of
+from sfumato.workload.cell_values import CellState, label_of
 from sfumato.workload.sql_expressions import CellFunction
 from sfumato.workload.sql_text import SqlColumn
 from sfumato.workload.workload_limits import LIMITS
@@ -84,15 +84,9 @@ def key_of_function(function: CellFunction) -> GroupKey:
     listed = [state for _, state in number]
     order = sorted(number.values(), key=lambda i: listed[i] is None)  # NULL is the last group
     rank = {old: new for new, old in enumerate(order)}
-    values = tuple(_label(listed[old]) for old in order)
+    values = tuple(label_of(listed[old]) for old in order)
     numbers = np.array([rank[p] for p in places], dtype=np.int64).reshape(function.states.shape)
     return GroupKey(function.text, function.attributes, numbers, values)
-
-
-def _label(state: CellState) -> Value:
-    if state is None:
-        return MISSING
-    return OTHER if state is UNKNOWN else label_of(state)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from sfumato.domain.attributes import Comparison, Value
 from sfumato.domain.domain import Domain
 from sfumato.errors import SqlError
 from sfumato.text import shown
-from sfumato.workload.cell_values import UNKNOWN, matches
+from sfumato.workload.cell_values import Unknown, matches
 from sfumato.workload.predicates import And, Condition, Everything, Not, Or
 from sfumato.workload.sql_expressions import (
     CellFunction,
@@ -270,7 +270,7 @@ def _like(node: exp.Expression, names: Names, truth: bool) -> Condition:
     for place, state in np.ndenumerate(own.states):
         if isinstance(state, str):
             mask[place] = (like.fullmatch(state) is not None) == is_wanted
-        elif state is not None and state is not UNKNOWN:
+        elif state is not None and not isinstance(state, Unknown):
             raise SqlError(
                 f"{text}: {own.text} holds no texts; compare numbers and dates with =, < or BETWEEN"
             )

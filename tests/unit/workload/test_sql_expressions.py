@@ -58,6 +58,18 @@ def test_no_comparison_of_an_expression_holds_for_values_that_are_not_known(
     assert counted(condition) == cells
 
 
+def test_values_that_did_not_parse_have_a_group_of_their_own() -> None:
+    domain = sf.Domain([sf.Integer("age", 0, 3, nulls="missing", unparsed="cell")])
+    work = sf.sql(domain, "SELECT age / 2 AS h, COUNT(*) AS n FROM t GROUP BY h")
+    frame = exact_frame(work, np.array([1, 2, 4, 8, 16, 32]))
+    assert dict(zip(frame["h"], frame["n"], strict=True)) == {
+        0: 3,
+        1: 12,
+        "(missing)": 16,
+        "(unparsed)": 32,
+    }
+
+
 def test_functions_of_one_column_are_products_those_of_several_are_tabulated() -> None:
     (one,) = sf.sql(DOMAIN, "SELECT age / 2, flag, COUNT(*) FROM t GROUP BY 1, 2").terms
     assert isinstance(one, Product)
