@@ -27,6 +27,7 @@ from sfumato.errors import SqlError, TooLarge
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Integers, Mask
 from sfumato.workload.predicates import Condition, In
+from sfumato.workload.sql_inline import inlined
 from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
@@ -49,7 +50,6 @@ ALLOWED = (
 )
 
 _CLAUSES = {
-    "with": ("WITH", "name the table itself"),
     "joins": (
         "a join",
         "one table is asked at a time: join before, and declare the joined columns",
@@ -121,7 +121,7 @@ def parsed_select(text: object, *more: str) -> exp.Select:
             "split it up"
         )
     try:
-        tokens = _SQLITE.tokenize(text)
+        tokens = _with_quotients(_SQLITE.tokenize(text))
         _check_depth(tokens)
         parsed = cast("list[exp.Expression | None]", _SQLITE.parser().parse(tokens, text))
     except SqlError:
@@ -136,6 +136,7 @@ def parsed_select(text: object, *more: str) -> exp.Select:
     (select,) = statements
     if not isinstance(select, exp.Select):
         refuse(select)
+    select = inlined(select)
     for key, value in select.args.items():
         clause = key.rstrip("_")
         if value and clause not in ("expressions", "from", "where", "group", *more):
@@ -196,6 +197,20 @@ def as_written(node: exp.Expression, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
+def _with_quotients(tokens: list[sqlglot.Token]) -> list[sqlglot.Token]:
+    """The tokens with ``//``, which SQLite has not, as one: a quotient without its fraction."""
+    out: list[sqlglot.Token] = []
+    slash = sqlglot.TokenType.SLASH
+    for token in tokens:
+        last = out[-1] if out and token.token_type is slash else None
+        if last is not None and last.token_type is slash and last.end + 1 == token.start:
+            place = (last.line, last.col, last.start, token.end)
+            out[-1] = sqlglot.Token(sqlglot.TokenType.DIV, "DIV", *place)
+        else:
+            out.append(token)
+    return out
+
+
 def _check_depth(tokens: list[sqlglot.Token]) -> None:
     """Refuse nesting that would exhaust the stack of the parser, before it is called."""
     depth = row = 0
@@ -211,10 +226,9 @@ def _check_depth(tokens: list[sqlglot.Token]) -> None:
                 f"the SQL is nested more than {LIMITS.sql_depth} levels deep; write it with "
                 "fewer brackets"
             )
-    if tokens and tokens[0].token_type.name != "SELECT":
+    if tokens and tokens[0].token_type.name not in ("SELECT", "WITH"):
         word = shown(tokens[0].text.upper(), 40)
-        advice = _CLAUSES["with"][1] if word == "'WITH'" else ALLOWED
-        raise SqlError(f"the SQL begins with {word}, not with SELECT: {advice}")
+        raise SqlError(f"the SQL begins with {word}, not with SELECT: {ALLOWED}")
 
 
 def _not_sql(error: SqlglotError) -> SqlError:
