@@ -81,6 +81,7 @@ from sfumato_audit.subjects.sparse import session_plan, session_subject
 from sfumato_audit.subjects.textbook import Counts, broken_textbook_subjects
 from sfumato_audit.subjects.units import (
     IN_GROUPS,
+    ONE_ROW,
     UNIT,
     Counted,
     People,
@@ -438,6 +439,13 @@ def _wrong_units() -> tuple[Subject[People], ...]:
             counted_in_the_vault("add-remove"),
             is_broken=True,
             unit=IN_GROUPS,
+        ),
+        unit_subject(
+            "features of persons: the table is as long as its rows",
+            "add-remove",
+            _all_rows,
+            is_broken=True,
+            unit=ONE_ROW,
         ),
         ledger_subject(mixed, granted(False), is_broken=True),
     )

@@ -163,6 +163,7 @@ def required() -> frozenset[str]:
     names += [f"cost:{part.__name__}" for part in get_args(Part)]
     names.append("unit:rows")  # people with several rows, of which some are kept
     names.append("unit:groups")  # the same, in a few groups
+    names.append("unit:features")  # people with several rows, of which one row is made
     return frozenset(names) | frozenset(_promising())
 
 

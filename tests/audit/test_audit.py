@@ -145,6 +145,7 @@ def test_the_list_of_wrong_mechanisms_holds_what_it_must():
         "privacy unit: the bound is not applied",
         "privacy unit: the first rows",
         "privacy unit with groups: rows alone",
+        "features of persons: the table is as long",
         "sparse vector, Gaussian queries: one draw for all",
         "mwem: noise in the wrong unit",
         "session: the same words in every draw",

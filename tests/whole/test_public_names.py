@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 NOUNS = {
     *("AdaptivePlan", "Boolean", "Budget", "Category", "Client", "Constraints", "Correction"),
     *("Cost", "CsvSource", "DateTime", "Discovery", "DiscoveryPlan", "Domain", "Integer"),
+    *("Feature", "FeatureSource", "JoinSource"),
     *(
         "Ledger",
         "Level",

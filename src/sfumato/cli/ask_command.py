@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sfumato.session.session import Session
     from sfumato.session.session_answers import Answer, QuestionForecast
     from sfumato.types import Neighbours
-    from sfumato.vault.sources import CsvSource, SqlSource
+    from sfumato.vault.sources import CsvSource, DerivedSource, SqlSource
     from sfumato.workload.question import Question
 
 __all__ = [
@@ -207,7 +207,7 @@ class SessionSpec:
     """A session: the table, its domain, the budget, the ledger."""
 
     path: Path
-    source: str | SqlSource | CsvSource | None
+    source: str | SqlSource | CsvSource | DerivedSource | None
     name: str | None
     domain: Domain
     neighbours: Neighbours

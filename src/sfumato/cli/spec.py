@@ -3,7 +3,7 @@
 
     records       "all-inside": every record lies in the domain, so their number may be public
     [data]        source, query, csv, name, domain, neighbours, unit, rows_per_unit,
-                  groups_per_unit, rows_per_group, groups_by; of CSV files
+                  groups_per_unit, rows_per_group, groups_by; join.*, features.*; of CSV files
                   encoding, delimiter, quote, header, decimal, thousands, date_format, null_values
     [domain.*]    the attributes (unless data.domain names a file that declares them)
     [[workload]]  what is asked
@@ -24,7 +24,8 @@ server shares; ``at`` is the place of the table in its file, for the line in a m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -40,7 +41,19 @@ from sfumato.planning.selection_plans import SelectionMechanism
 from sfumato.privacy.budget import Budget, total_is_public
 from sfumato.toml import STRICT, KeyPath, TomlFile, read_toml, validated
 from sfumato.types import Neighbours
-from sfumato.vault.sources import CsvRule, CsvSource, SqlSource, engine_source, placed
+from sfumato.vault.sources import (
+    CsvRule,
+    CsvSource,
+    DerivedSource,
+    Feature,
+    FeatureSource,
+    JoinSource,
+    SqlSource,
+    engine_source,
+    innermost,
+    may_be_filtered,
+    placed,
+)
 
 if TYPE_CHECKING:
     from sfumato.run.adaptive import AdaptivePlan
@@ -89,6 +102,22 @@ class FileTable(BaseModel):
     model_config = ConfigDict(**STRICT)
 
 
+class JoinTable(FileTable):
+    """Columns of a public table that stand beside those of the records."""
+
+    file: Text
+    key: Text
+    columns: list[Text]
+
+
+class FeatureTable(FileTable):
+    """A column of the table of persons."""
+
+    of: Text
+    column: Text | None = None
+    order: Text | None = None
+
+
 class DataTable(FileTable):
     """What a file says of a table of records."""
 
@@ -111,6 +140,8 @@ class DataTable(FileTable):
     groups_per_unit: Annotated[int, Field(ge=1)] | None = None
     rows_per_group: Annotated[int, Field(ge=1)] | None = None
     groups_by: list[Text] | None = None
+    join: dict[str, JoinTable] | None = None
+    features: dict[str, FeatureTable] | None = None
 
 
 class PlannedTable(FileTable):
@@ -236,7 +267,7 @@ class Spec:
     """
 
     path: Path
-    source: str | SqlSource | CsvSource | None
+    source: str | SqlSource | CsvSource | DerivedSource | None
     name: str | None
     domain: Domain
     workload: Workload
@@ -367,7 +398,7 @@ class Spec:
             confidence=chosen.confidence,
         )
 
-    def table(self) -> str | SqlSource | CsvSource:
+    def table(self) -> str | SqlSource | CsvSource | DerivedSource:
         """The source of the records, for ``Plan.release``."""
         if self.source is None:
             raise SchemaError(
@@ -379,13 +410,15 @@ class Spec:
     @property
     def is_query(self) -> bool:
         """Whether the records are what a query gives: it may drop some."""
-        return isinstance(self.source, SqlSource)
+        return may_be_filtered(self.source)
 
     @property
     def place(self) -> str | None:
         """Where the records are, with or without a query."""
-        source = self.source
-        return source if source is None or isinstance(source, str) else str(source.source)
+        source = innermost(self.source)
+        if isinstance(source, SqlSource | CsvSource):
+            return str(source.source)
+        return None if source is None else str(source)
 
     def with_options(
         self,
@@ -619,8 +652,38 @@ _DECLARATIONS: Final = (
 """What a file may say of a CSV file besides ``csv``, by the names that `CsvSource` has for it."""
 
 
-def table_from(file: TomlFile, table: DataTable, at: KeyPath) -> str | SqlSource | CsvSource | None:
-    """The source of the records, with what its file says about it.
+def table_from(
+    file: TomlFile, table: DataTable, at: KeyPath
+) -> str | SqlSource | CsvSource | DerivedSource | None:
+    """The source of the records with what is made of it: joins first, then features of persons."""
+    source: str | SqlSource | CsvSource | DerivedSource | None = _stored(file, table, at)
+    for name, join in (table.join or {}).items():
+        place = placed(join.file, file.folder or Path())
+        with _located(file, (*at, "join", name)):
+            source = None if source is None else JoinSource(source, place, join.key, join.columns)
+    if table.features is not None:
+        features = {}
+        for name, each in table.features.items():
+            with _located(file, (*at, "features", name)):
+                features[name] = Feature(each.of, each.column, each.order)
+        with _located(file, (*at, "features")):
+            if table.unit is None:
+                raise TableError("features are of all rows of a person; name the column in unit")
+            source = None if source is None else FeatureSource(source, table.unit, features)
+    return source
+
+
+@contextmanager
+def _located(file: TomlFile, at: KeyPath) -> Iterator[None]:
+    """Refusals of a source with the line of the key they are about."""
+    try:
+        yield
+    except TableError as error:
+        raise file.error(str(error), at) from None
+
+
+def _stored(file: TomlFile, table: DataTable, at: KeyPath) -> str | SqlSource | CsvSource | None:
+    """The source of the records as it is stored, with what its file says about it.
 
     That is the query that says what to read of it, or how a CSV file was written.
     """
@@ -647,6 +710,12 @@ def table_from(file: TomlFile, table: DataTable, at: KeyPath) -> str | SqlSource
 def unit_from(file: TomlFile, table: DataTable, at: KeyPath) -> PrivacyUnit | None:
     """The privacy unit of a table of the file, from its column and its bounds."""
     groups = (table.groups_per_unit, table.rows_per_group, table.groups_by)
+    if table.features is not None and table.unit is not None:
+        if table.rows_per_unit not in (None, 1) or any(each is not None for each in groups):
+            raise file.error(
+                "with features a person has one row, and no other bound", (*at, _bound_key(table))
+            )
+        return PrivacyUnit(table.unit, 1)
     is_bounded = table.rows_per_unit is not None or any(each is not None for each in groups)
     if (table.unit is None) == is_bounded:
         raise file.error(

@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from sfumato.errors import TableError
-from sfumato.vault.sources import TABLE_MARK, CsvSource, PostgresSource, SqlSource, engine_source
+from sfumato.vault.sources import (
+    TABLE_MARK,
+    CsvSource,
+    DerivedSource,
+    PostgresSource,
+    SqlSource,
+    engine_source,
+)
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -86,6 +93,8 @@ def data_identity(source: object, *, connect: bool = True) -> frozenset[Data]:
         return data_identity(source.source, connect=connect)
     if isinstance(source, SqlSource):
         return frozenset(_of_text(os.fspath(source.source), source.sql, connect))
+    if isinstance(source, DerivedSource):
+        return data_identity(source.source, connect=connect)
     if isinstance(source, CsvSource):
         source = source.source
     if isinstance(source, str | os.PathLike):

@@ -40,6 +40,7 @@ from sfumato.vault.sensitive import before_rows, sealed
 from sfumato.vault.sources import (
     TABLE_MARK,
     CsvSource,
+    DerivedSource,
     FileSource,
     PostgresSource,
     SqlSource,
@@ -229,6 +230,8 @@ def _opened(source: object) -> Table:
         return _from_text(source.source, _checked(source.sql))
     if isinstance(source, CsvSource):
         return _from_declared_csv(source)
+    if isinstance(source, DerivedSource):
+        return source.opened()
     if isinstance(source, str | os.PathLike):
         return _from_text(source, None)
     if _is_ibis(source):
@@ -258,6 +261,9 @@ def name_of(source: object, name: str | None = None) -> str | None:
     if isinstance(origin, SqlSource):  # else another query on the same data would be this one
         digest = hashlib.sha256(origin.sql.strip().encode()).hexdigest()[:12]
         return f"query {digest} on {public_name(source).removeprefix('query on ')}"
+    if isinstance(origin, DerivedSource):
+        inner = name_of(origin.source)
+        return None if inner is None else origin.kind + inner
     if isinstance(origin, str | os.PathLike | CsvSource) or _is_ibis_table(origin):
         return public_name(source)
     return None
@@ -275,6 +281,8 @@ def public_name(source: object) -> str:
         return source.name
     if isinstance(source, SqlSource):
         return f"query on {public_name(source.source)}"
+    if isinstance(source, DerivedSource):
+        return source.kind + public_name(source.source)
     if isinstance(source, CsvSource):
         return public_name(source.source)
     if isinstance(source, str | os.PathLike):

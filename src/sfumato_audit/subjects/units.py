@@ -34,14 +34,16 @@ from sfumato.strategy.base import Block
 from sfumato.types import Array, Neighbours
 from sfumato.vault.encode import read_records
 from sfumato.vault.measure import Exact, count
+from sfumato.vault.sources import Feature, FeatureSource, JoinSource
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import marginals
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject
-from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, Measuring
+from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, VAULT, Measuring
 
 __all__ = [
     "IN_GROUPS",
+    "ONE_ROW",
     "UNIT",
     "Counted",
     "People",
@@ -65,6 +67,11 @@ IN_GROUPS = PrivacyUnit("person", groups=2, rows_per_group=1, by="cell")
 SHARE = Fraction(1, 2)  # of the total of a ledger, for each request
 ASKED_FOR = (UNIT, None, UNIT)  # per person, per row, per person
 COVERED = frozenset({"unit:rows"}) | COUNTING_AND_MEASURING
+ONE_ROW = PrivacyUnit("person", 1)
+FEATURES_COVERED = COUNTING_AND_MEASURING | {
+    *("unit:features", f"{VAULT}.derived.open_features", f"{VAULT}.derived.open_join"),
+    *(f"{VAULT}.sources.FeatureSource", f"{VAULT}.sources.JoinSource"),
+}
 GROUPS_COVERED = frozenset({"unit:groups"}) | COUNTING_AND_MEASURING
 
 
@@ -95,9 +102,16 @@ def unit_subjects() -> tuple[Subject[People], ...]:
         )
         for n in each
     )
+    featured = (
+        unit_subject(
+            f"features of persons ({n})", n, counted_persons(n), FEATURES_COVERED, unit=ONE_ROW
+        )
+        for n in each
+    )
     return (
         *alone,
         *grouped,
+        *featured,
         ledger_subject("ledger of people, asked per person and per row", granted(True)),
     )
 
@@ -153,6 +167,20 @@ def counted_in_the_vault(neighbours: Neighbours, unit: PrivacyUnit = UNIT) -> Co
         table = open_table(_frame(people))
         read_records(table, DOMAIN, DOMAIN.names, unit, _Key(key))
         return count(table, DOMAIN, blocks, neighbours, unit)
+
+    return counted
+
+
+def counted_persons(neighbours: Neighbours) -> Counted:
+    """The greatest zone of every person, in the table of persons; a public table has the zones."""
+    zones = pd.DataFrame({DOMAIN.names[0]: range(4), "zone": range(3, -1, -1)})
+
+    def counted(people: People, key: int, blocks: Sequence[Block]) -> Exact:
+        name = DOMAIN.names[0]
+        joined = JoinSource(_frame(people), zones, name, ["zone"])
+        table = open_table(FeatureSource(joined, UNIT.column, {name: Feature("max", "zone")}))
+        read_records(table, DOMAIN, DOMAIN.names, ONE_ROW, _Key(key))
+        return count(table, DOMAIN, blocks, neighbours, ONE_ROW)
 
     return counted
 

@@ -50,7 +50,7 @@ from sfumato.privacy.budget import Budget
 from sfumato.text import did_you_mean, listing
 from sfumato.toml import KeyPath, TomlFile, read_toml, validated
 from sfumato.types import Neighbours
-from sfumato.vault.sources import CsvSource, SqlSource
+from sfumato.vault.sources import CsvSource, DerivedSource, SqlSource
 from sfumato_web.server.server_limits import LimitsTable
 from sfumato_web.server.tokens import HASH
 
@@ -133,7 +133,7 @@ class DatasetConfig:
 
     name: str
     about: str
-    source: str | SqlSource | CsvSource
+    source: str | SqlSource | CsvSource | DerivedSource
     table_id: str
     domain: Domain
     neighbours: Neighbours
@@ -330,7 +330,7 @@ def larger_in_words(whose: str, part: Budget, total: Budget) -> str:
     )
 
 
-def _public_name(source: str | SqlSource | CsvSource) -> str:
+def _public_name(source: str | SqlSource | CsvSource | DerivedSource) -> str:
     from sfumato.vault.tables import public_name
 
     return public_name(source)

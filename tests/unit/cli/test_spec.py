@@ -12,6 +12,7 @@ from sfumato.cli.spec import read_spec
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SchemaError
 from sfumato.privacy.budget import Budget
+from sfumato.vault.sources import Feature, FeatureSource, JoinSource
 from tests.unit.cli.conftest import Ran
 
 Rewrite = Callable[[str, str], Path]
@@ -102,6 +103,41 @@ def test_a_privacy_unit_can_have_groups(rewrite: Rewrite) -> None:
         read_spec(rewrite('groups_by = ["age"]\n', ""))
     with pytest.raises(SchemaError, match=r"data\.groups_per_unit: a privacy unit needs both"):
         read_spec(rewrite('unit = "id"\n', ""))
+
+
+def test_features_and_joins_are_made_from_the_source(rewrite: Rewrite) -> None:
+    more = """
+unit = "id"
+[data.join.regions]
+file = "regions.csv"
+key = "region"
+columns = ["zone"]
+[data.features.visits]
+of = "count"
+[data.features.zone]
+of = "last"
+column = "zone"
+order = "day"
+"""
+    spec = read_spec(rewrite("[domain.age]", more + "[domain.age]"))
+    assert spec.unit == PrivacyUnit("id", 1)
+    persons = spec.source
+    assert isinstance(persons, FeatureSource)
+    assert persons.features["zone"] == Feature("last", "zone", "day")
+    assert isinstance(persons.source, JoinSource)
+    assert persons.source.columns == ("zone",)
+    assert str(persons.source.table).endswith("regions.csv")
+    assert spec.is_query
+    assert str(spec.place).endswith("people.csv")
+    for old, new, words in (
+        ('of = "count"', 'of = "mean"', r"data\.features\.visits: a feature is count"),
+        ('unit = "id"\n', 'unit = "id"\nrows_per_unit = 3\n', "a person has one row"),
+        ('unit = "id"\n', "", "name the column in unit"),
+    ):
+        with pytest.raises(SchemaError, match=words):
+            read_spec(rewrite(old, new))
+        if new:
+            rewrite(new, old)
 
 
 def test_sources_that_are_urls_are_left_alone(rewrite: Rewrite) -> None:
