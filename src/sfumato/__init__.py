@@ -84,16 +84,20 @@ if TYPE_CHECKING:
     from sfumato.vault.sources import JoinSource as JoinSource
     from sfumato.vault.sources import SqlSource as SqlSource
     from sfumato.workload.build import conjunctions as conjunctions
+    from sfumato.workload.build import covariances as covariances
     from sfumato.workload.build import explicit as explicit
     from sfumato.workload.build import marginals as marginals
     from sfumato.workload.build import means as means
+    from sfumato.workload.build import moments as moments
     from sfumato.workload.build import predicates as predicates
     from sfumato.workload.build import predictions as predictions
     from sfumato.workload.build import prefixes as prefixes
     from sfumato.workload.build import product as product
     from sfumato.workload.build import ranges as ranges
+    from sfumato.workload.build import standard_deviations as standard_deviations
     from sfumato.workload.build import sums as sums
     from sfumato.workload.build import unparsed as unparsed
+    from sfumato.workload.build import variances as variances
     from sfumato.workload.build import windows as windows
     from sfumato.workload.constraints import Constraints as Constraints
     from sfumato.workload.predicates import attribute as attribute
@@ -140,17 +144,21 @@ _HOMES = {
     # Builders of workloads.
     "attribute": "sfumato.workload.predicates",
     "conjunctions": "sfumato.workload.build",
+    "covariances": "sfumato.workload.build",
     "explicit": "sfumato.workload.build",
     "marginals": "sfumato.workload.build",
     "means": "sfumato.workload.build",
+    "moments": "sfumato.workload.build",
     "predicates": "sfumato.workload.build",
     "predictions": "sfumato.workload.build",
     "prefixes": "sfumato.workload.build",
     "product": "sfumato.workload.build",
     "ranges": "sfumato.workload.build",
     "sql": "sfumato.workload.sql",
+    "standard_deviations": "sfumato.workload.build",
     "sums": "sfumato.workload.build",
     "unparsed": "sfumato.workload.build",
+    "variances": "sfumato.workload.build",
     "windows": "sfumato.workload.build",
     # Verbs.
     "combine": "sfumato.release.pooled",

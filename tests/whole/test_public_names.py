@@ -36,8 +36,9 @@ NOUNS = {
     *("SqlSource", "Stream", "StreamPlan", "Watch", "Workload"),
 }
 BUILDERS = {
-    *("attribute", "conjunctions", "explicit", "marginals", "means", "predicates", "predictions"),
-    *("prefixes", "product", "ranges", "sql", "sums", "unparsed", "windows"),
+    *("attribute", "conjunctions", "covariances", "explicit", "marginals", "means", "moments"),
+    *("predicates", "predictions", "prefixes", "product", "ranges", "sql", "standard_deviations"),
+    *("sums", "unparsed", "variances", "windows"),
 }
 VERBS = {
     "combine",

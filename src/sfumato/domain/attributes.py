@@ -226,6 +226,11 @@ class Attribute(ABC):
         return self.from_column or self.name
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that its cells are made from."""
+        return (self.column,)
+
+    @property
     def size(self) -> int:
         """Number of cells."""
         has_cells = (self._has_other, self.nulls == "missing", self.unparsed == "cell")

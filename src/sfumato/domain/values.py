@@ -8,15 +8,20 @@ every linear measurement by at most as much as the worst of those: whatever hold
 of ordinary tables holds for these (docs/proofs/values.md). The sum of x, and with degree 2 that of
 x^2, is a linear function of these cells, exactly.
 
+`Moments` has the cells for second moments of one column, for products of several, and for all of
+these together: splines of degree 2 whose pieces keep close to the squares, and products of the
+weights of several columns.
+
 Weights are whole multiples of ``2^-UNIT_BITS`` that add up to 1 for every record.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import ClassVar, Final
 
 import numpy as np
@@ -35,11 +40,15 @@ from sfumato.errors import WorkloadError
 
 __all__ = [
     "UNIT_BITS",
+    "Fractional",
+    "Moments",
     "Values",
     "base_of",
     "joined",
+    "read_as_values",
     "unit_bits",
     "valued",
+    "with_moments",
     "with_values",
 ]
 
@@ -49,7 +58,17 @@ UNIT_BITS: Final = 50
 
 
 @dataclass(frozen=True)
-class Values(Attribute):
+class Fractional(Attribute):
+    """Cells over which a record is spread, with weights that add up to 1."""
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[Values, ...]:
+        """The values that its weights are made from."""
+
+
+@dataclass(frozen=True)
+class Values(Fractional):
     """The values of the column of ``of``, spread over ``degree + 1`` cells between its ends.
 
     Records without a number go where ``of`` sends them: dropped, or to the cells ``(other)`` and
@@ -90,6 +109,11 @@ class Values(Attribute):
     def column(self) -> str:
         """The column of the attribute."""
         return self.of.column
+
+    @property
+    def sources(self) -> tuple[Values, ...]:
+        """Itself."""
+        return (self,)
 
     @cached_property
     def ends(self) -> tuple[float, float]:
@@ -146,47 +170,201 @@ class Values(Attribute):
         )
 
 
+_CONTROL: Final = {
+    (1, 1): ((-1.0, 1.0), None),
+    (2, 1): ((-1.0, 0.0, 1.0), (1.0, -1.0, 1.0)),
+    (2, 2): ((-1.0, -0.5, 0.5, 1.0), (1.0, 0.0, 0.0, 1.0)),
+}
+"""By degree and pieces, what a record in one cell alone adds to the sums of u and of u^2.
+
+They are the blossoms of both at neighbouring knots: -1 and 1, and with two pieces 0 between them.
+"""
+
+
+@dataclass(frozen=True)
+class Moments(Fractional):
+    """Cells for products of powers of columns, up to ``degree`` each, of values in [-1, 1].
+
+    With ``u = (x - middle) / half``, a record is spread over ``degree + pieces`` cells of each
+    column, the splines of that degree, and over the products of these weights for several columns.
+    The sums of all products of powers of u are linear functions of the cells. Records that lack a
+    number in one of the columns are in one cell, ``(missing)``, or dropped by their attribute.
+
+    >>> Moments.of_attributes([Numeric("x", (0, 10)), Numeric("y", (0, 1))]).value_count
+    4
+    """
+
+    of: tuple[Attribute, ...]
+    degree: int = 1
+    pieces: int = 1
+
+    kind: ClassVar[str] = "moments"
+
+    @classmethod
+    def of_attributes(cls, of: Sequence[Attribute], degree: int = 1) -> Moments:
+        """The moments of attributes; WorkloadError where one has no range of numbers.
+
+        A knot in the middle is worth its cell for one column, where all noise is in few cells.
+        """
+        sources = [Values.of_attribute(each) for each in of]
+        names = " x ".join(each.name for each in of)
+        what = "moments" if degree > 1 else "products"
+        has_gaps = any(v.size > v.value_count for v in sources)
+        return cls(
+            f"{what} of {names}",
+            tuple(of),
+            degree,
+            2 if degree > 1 and len(of) == 1 else 1,
+            outside="clamp",
+            nulls="missing" if has_gaps else "first",
+        )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.degree, self.pieces) not in _CONTROL:
+            raise self._fault(f"degree = {self.degree} is not 1 or 2")
+
+    @property
+    def column(self) -> str:
+        """The first of its columns."""
+        return self.of[0].column
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All its columns."""
+        return tuple(each.column for each in self.of)
+
+    @cached_property
+    def sources(self) -> tuple[Values, ...]:
+        """The values of its columns."""
+        return tuple(Values.of_attribute(each) for each in self.of)
+
+    @property
+    def column_cells(self) -> int:
+        """The number of cells of each column."""
+        return self.degree + self.pieces
+
+    @property
+    def value_count(self) -> int:
+        """The product of the cells of all columns."""
+        return int(self.column_cells ** len(self.of))
+
+    def value_label(self, code: int) -> Value:
+        """The places of the cell in the ranges of its columns, 0 for the lower end."""
+        places = np.unravel_index(code, (self.column_cells,) * len(self.of))
+        return f"share {', '.join(str(int(k)) for k in places)}"
+
+    def coefficients(self, powers: Sequence[int]) -> npt.NDArray[np.float64]:
+        """The coefficients of ``u_1^powers[0] u_2^powers[1] ...`` over the cells.
+
+        0 for missing.
+
+        >>> Moments.of_attributes([Numeric("x", (0, 10))], 2).coefficients([2])
+        array([1., 0., 0., 1.])
+        """
+        if len(powers) != len(self.of) or not all(0 <= k <= self.degree for k in powers):
+            raise WorkloadError(
+                f"{self.name!r} has products of powers up to {self.degree} of {len(self.of)} "
+                f"columns, got powers {list(powers)}"
+            )
+        rows = [self._control[k] for k in powers]
+        cells = reduce(lambda a, b: np.multiply.outer(a, b).reshape(-1), rows)
+        return self._with_no_number(cells)
+
+    @cached_property
+    def _control(self) -> tuple[npt.NDArray[np.float64], ...]:
+        first, second = _CONTROL[self.degree, self.pieces]
+        rows = [(1.0,) * self.column_cells, first, *([] if second is None else [second])]
+        return tuple(np.array(row) for row in rows)
+
+    @property
+    def rounding(self) -> float:
+        """How far a product of powers of u can be from that of the clamped values, at most.
+
+        Each cut of the units of a record is off by at most two of them for each column, and no
+        coefficient exceeds 1 (docs/proofs/values.md, Theorem 2).
+        """
+        return 4.0 * len(self.of) * self.value_count * 2.0**-UNIT_BITS
+
+    def _codes_where(self, comparison: Comparison, constant: Value) -> range:
+        raise WorkloadError(
+            f"{self.name!r} cannot be compared with {constant!r} ({comparison}); compare its "
+            "columns, at the edges of their bins"
+        )
+
+
 def with_values(domain: Domain, name: str, degree: int = 1) -> tuple[Domain, Values]:
     """Return the domain with the values of an attribute, added if it has none, and these values."""
     values = Values.of_attribute(domain[name], degree)
-    if values.name in domain:
-        if domain[values.name] != values:
-            raise WorkloadError(
-                f"the sums of {name!r} need the name {values.name!r}, which another attribute of "
-                "the domain has; rename that"
-            )
-        return domain, values
-    return joined([domain, Domain([*domain.attributes, values])]), values
+    return _with(domain, values), values
+
+
+def with_moments(domain: Domain, names: Sequence[str], degree: int = 1) -> tuple[Domain, Moments]:
+    """Return the domain with the moments of attributes and with their values, and these moments."""
+    if len(set(names)) != len(names) or not names:
+        raise WorkloadError(f"moments are of different attributes, got {', '.join(names)}")
+    moments = Moments.of_attributes([domain[n] for n in domain.in_order(names)], degree)
+    for values in moments.sources:
+        domain = _with(domain, values)
+    return _with(domain, moments), moments
+
+
+def _with(domain: Domain, extra: Fractional) -> Domain:
+    if extra.name not in domain:
+        return joined([domain, Domain([*domain.attributes, extra])])
+    if domain[extra.name] != extra:
+        raise WorkloadError(
+            f"the sums of {', '.join(extra.columns)} need the name {extra.name!r}, which another "
+            "attribute of the domain has; rename that"
+        )
+    return domain
 
 
 def base_of(domain: Domain) -> Domain:
     """Return the domain without values: the attributes of the schema."""
     if not valued(domain, domain.names):
         return domain
-    return Domain(a for a in domain if not isinstance(a, Values))
+    return Domain(a for a in domain if not isinstance(a, Fractional))
 
 
 def joined(domains: Iterable[Domain]) -> Domain:
     """Return the common base with the values of all domains, in the order of its attributes."""
     first, *others = domains
-    base, extra = base_of(first), dict[str, Values]()
+    base, extra = base_of(first), dict[str, Fractional]()
     for domain in (first, *others):
         if domain is not first and base_of(domain) != base:
             raise WorkloadError(
                 f"workloads over different domains cannot be joined: {first!r} and {domain!r}"
             )
-        extra |= {a.name: a for a in domain if isinstance(a, Values)}
+        extra |= {a.name: a for a in domain if isinstance(a, Fractional)}
     if not extra:
         return first
-    order = sorted(extra.values(), key=lambda a: (base.index(a.of.name), a.degree))
+    order = sorted(extra.values(), key=lambda a: _place(base, a))
     whole = Domain([*base, *order])
     return first if whole == first else whole
 
 
-def valued(domain: Domain, names: Iterable[str]) -> tuple[Values, ...]:
-    """Return the attributes among these that are values."""
+def _place(base: Domain, extra: Fractional) -> tuple[object, ...]:
+    """Values in the order of their columns, then moments in the order of theirs."""
+    is_joint = isinstance(extra, Moments)
+    columns = tuple(base.index(source.of.name) for source in extra.sources)
+    return is_joint, columns, getattr(extra, "degree", 1)
+
+
+def valued(domain: Domain, names: Iterable[str]) -> tuple[Fractional, ...]:
+    """Return the attributes among these over whose cells records are spread."""
     chosen = (domain[name] for name in names)
-    return tuple(a for a in chosen if isinstance(a, Values))
+    return tuple(a for a in chosen if isinstance(a, Fractional))
+
+
+def read_as_values(domain: Domain, names: Iterable[str]) -> frozenset[str]:
+    """Return the attributes whose codes tell these: of moments, the values they are made from."""
+    out: set[str] = set()
+    for name in names:
+        attribute = domain[name]
+        sources = attribute.sources if isinstance(attribute, Moments) else (attribute,)
+        out.update(source.name for source in sources)
+    return frozenset(out)
 
 
 def unit_bits(domain: Domain, names: Iterable[str]) -> int:

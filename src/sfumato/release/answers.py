@@ -21,7 +21,7 @@ from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array
 from sfumato.workload.build import cell_queries
 from sfumato.workload.terms import Explicit, Product, Term
-from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload import Statistic, Workload
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
@@ -40,16 +40,17 @@ __all__ = [
     "named_groups",
     "number_parts",
     "parts_of",
+    "plural_of",
     "share_columns",
     "shares_of",
 ]
 
 
-Group = int | Ratio  # the number of a term, or a ratio of two terms
+Group = int | Statistic  # the number of a term, or what follows from several
 
 
 def named_groups(workload: Workload) -> dict[Group, str]:
-    """Every term, then every ratio, each with a name of its own."""
+    """Every term, then every mean, variance and so on, each with a name of its own."""
     names: dict[Group, str] = {t: term.name for t, term in enumerate(workload.terms)}
     taken = set(names.values())
     for ratio in workload.ratios:
@@ -62,15 +63,24 @@ def named_groups(workload: Workload) -> dict[Group, str]:
     return names
 
 
+def plural_of(column: str) -> str:
+    """What several of a statistic are called.
+
+    >>> plural_of("standard_deviation"), plural_of("variance")
+    ('standard deviations', 'variances')
+    """
+    return f"{column.replace('_', ' ')}s"
+
+
 def key_term(workload: Workload, group: Group) -> Term:
     """A term whose labels are those of the group.
 
     The one row of numbers that a mean sums up is no label: what is left are the attributes by
     which it is taken.
     """
-    if not isinstance(group, Ratio):
+    if isinstance(group, int):
         return workload.terms[group]
-    term = workload.terms[group.numerator]
+    term = workload.terms[group.terms[0]]
     if isinstance(term, Explicit) and term.rows == 1:
         return replace(term, labels=(group.name,))
     product = term.as_product()
@@ -92,7 +102,7 @@ def find_groups(
 ) -> list[Group]:
     """The groups of this name, or those over exactly these attributes; none where there are none.
 
-    The two halves of a mean are found by their names only; the mean itself is found by its
+    The parts of a mean or variance are found by their names only; the mean itself is found by its
     attributes when nothing else is.
     """
     if group is not None:
@@ -109,7 +119,7 @@ def find_groups(
         return groups
     target = asked_product(workload.domain, attr, by)
     attributes = target.attributes
-    halves = {t for r in workload.ratios for t in (r.numerator, r.denominator)}
+    halves = {t for r in workload.ratios for t in r.terms}
     terms = [
         t
         for t, term in enumerate(workload.terms)
@@ -118,7 +128,7 @@ def find_groups(
     ratios = [
         r
         for r in workload.ratios
-        if _columns_of(workload.terms[r.numerator]) == attributes
+        if _columns_of(workload.terms[r.terms[0]]) == attributes
         and all(q.is_identity for _, q in target.factors)
     ]
     return [*terms] or [*ratios]
@@ -150,7 +160,7 @@ def _asks_levels(term: Term, target: Product) -> bool:
 
 def _columns_of(term: Term) -> tuple[str, ...]:
     """The attributes that a person named: values are those of their attribute."""
-    return term.domain.in_order([term.domain[name].column for name in term.attributes])
+    return term.domain.in_order([c for name in term.attributes for c in term.domain[name].columns])
 
 
 def group_frame(
@@ -164,11 +174,11 @@ def group_frame(
     rows = term.rows if first is None else min(first, term.rows)
     check_rows(rows)
     columns: dict[str, Labels] = columns_of(term, slice(rows))
-    if isinstance(group, Ratio):
-        means = estimates.means(group, level)
+    if not isinstance(group, int):
+        derived = group.published(estimates, level)
         about = [n for n in estimates.numbers if n not in ("value", "unbiased")]
-        names = ("sum", "count", "mean", *about)
-        columns |= {name: getattr(means, name)[:rows] for name in names}
+        columns |= {name: column[:rows] for name, column in derived.columns.items()}
+        columns |= {name: getattr(derived, name)[:rows] for name in about}
     else:
         numbers = next(number_parts(estimates, group, level, max(1, rows)))
         columns |= dict(zip(estimates.numbers, numbers, strict=True))
@@ -210,12 +220,11 @@ def number_parts(
     estimates: Estimates, group: Group, level: float, most: int
 ) -> Iterator[tuple[Array, ...]]:
     """The numbers of a group in parts of at most ``most`` queries: little memory for many."""
-    if isinstance(group, Ratio):
-        m = estimates.means(group, level)
-        none = np.full(m.mean.shape, np.nan)
-        named = {**vars(m), "value": m.mean, "unbiased": none}
-        whole = [named[name] for name in estimates.numbers]
-        yield from (tuple(n[part] for n in whole) for part in parts_of(len(m.mean), most))
+    if not isinstance(group, int):
+        m = group.published(estimates, level)
+        none = np.full(m.value.shape, np.nan)
+        whole = [none if n == "unbiased" else getattr(m, n) for n in estimates.numbers]
+        yield from (tuple(n[part] for n in whole) for part in parts_of(len(m.value), most))
         return
     answers = estimates.group(group)
     rows = estimates.workload.terms[group].rows
@@ -242,7 +251,7 @@ def share_columns(numbers: Sequence[str]) -> tuple[str, ...]:
 
 def shares_of(group: Group, numbers: Sequence[Array], records: int) -> tuple[Array, ...]:
     """Numbers of a group as shares of all records; a mean is the ratio of two shares, none: NaN."""
-    if isinstance(group, Ratio):
+    if not isinstance(group, int):
         return tuple(np.full_like(column, np.nan) for column in numbers)
     return tuple(column / records for column in numbers)
 

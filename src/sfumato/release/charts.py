@@ -32,7 +32,7 @@ from sfumato.release.release_limits import LIMITS
 from sfumato.release.rollups import rollup_frame
 from sfumato.text import listing
 from sfumato.workload.terms import Term
-from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     import altair as alt
@@ -287,7 +287,7 @@ def chart_of(estimates: Estimates, group: Group, level: float, width: Width) -> 
     term = key_term(estimates.workload, group)
     if _kind(term) is None:
         return None
-    value = "mean" if isinstance(group, Ratio) else "value"
+    value = "value" if isinstance(group, int) else group.column
     return chart_of_frame(term, group_frame(estimates, group, level), value, width)
 
 
@@ -351,8 +351,8 @@ def plot_of(
 def chart_rank(workload: Workload, group: Group) -> int | None:
     """0 for running totals, 1 for bars, 2 for a heat map; None where a table says more."""
     kind = _kind(key_term(workload, group))
-    halves = {t for r in workload.ratios for t in (r.numerator, r.denominator)}
-    if kind is None or (not isinstance(group, Ratio) and group in halves):
+    halves = {t for r in workload.ratios for t in r.terms}
+    if kind is None or (isinstance(group, int) and group in halves):
         return None
     return {"running": 0, "bars": 1, "heat": 2}[kind]
 

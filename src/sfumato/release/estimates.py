@@ -24,7 +24,7 @@ from sfumato.refine.intervals import Bounds
 from sfumato.types import Array
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.terms import Product, Term
-from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload import Ratio, SecondMoment, Workload
 
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute
@@ -35,9 +35,9 @@ __all__ = [
     "Answers",
     "Band",
     "Combination",
+    "Derived",
     "Estimates",
     "Further",
-    "Means",
     "MeasuredBlock",
     "cell_table",
     "check_level",
@@ -92,16 +92,17 @@ class Further:
 
 
 @dataclass(frozen=True, eq=False)
-class Means:
-    """The quotients of a ratio, row by row; ``mean`` is NaN where the noisy count is not positive.
+class Derived:
+    """A statistic that is not linear, row by row, and the numbers that stand beside it.
 
-    ``standard_error`` is that of the delta method: exact to first order, or an upper bound where
-    the covariances of sum and count are too many to be listed; NaN for learned estimates.
+    ``columns`` are published in their order, the statistic under its own name among them; it is NaN
+    where the noisy count is not positive. ``standard_error`` is that of the delta method: exact to
+    first order, or an upper bound where the covariances are too many to be listed; NaN for learned
+    estimates.
     """
 
-    sum: Array
-    count: Array
-    mean: Array
+    columns: Mapping[str, Array]
+    value: Array
     standard_error: Array
     low: Array
     high: Array
@@ -191,8 +192,12 @@ class Estimates(Protocol):
         """How many answers of a group have an interval; the same at every level."""
         ...
 
-    def means(self, ratio: Ratio, level: float) -> Means:
+    def means(self, ratio: Ratio, level: float) -> Derived:
         """The quotients of a ratio, with ends that hold the true ones."""
+        ...
+
+    def second_moments(self, moment: SecondMoment, level: float) -> Derived:
+        """Variances, covariances or correlations, with ends that hold the true ones."""
         ...
 
     def bounds(self, term: Term) -> Bounds:

@@ -31,7 +31,6 @@ from sfumato.release.release_limits import LIMITS
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array
 from sfumato.workload.terms import Term
-from sfumato.workload.workload import Ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -294,8 +293,8 @@ def _check_plain(statement: exp.Query, used: Mapping[str, Group]) -> None:
         raise _NotLinear("WHERE chooses rows by released numbers")
     if group is not None and _numbers_in(group):
         raise _NotLinear("rows are grouped by released numbers")
-    if any(isinstance(g, Ratio) for g in used.values()):
-        raise _NotLinear("means are quotients; add up their sums and their numbers")
+    if any(not isinstance(g, int) for g in used.values()):
+        raise _NotLinear("means and variances are not linear; add up the groups behind them")
 
 
 def _selects(statement: exp.Query) -> Iterator[exp.Select]:
@@ -552,7 +551,7 @@ def _combined(
     value: float,
 ) -> tuple[float, float, float, str]:
     """Standard error, ends and basis of one number of the result."""
-    assert not isinstance(group, Ratio)  # noqa: S101  `_check_plain` has seen to it
+    assert isinstance(group, int)  # noqa: S101  `_check_plain` has seen to it
     term = views.estimates.workload.terms[group]
     coefficients = _coefficients(row, i, law, term.rows)
     offset = float(row[f"{HIDDEN} {i} offset"] or 0.0)

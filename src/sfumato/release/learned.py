@@ -45,7 +45,7 @@ from sfumato.refine.learn import (
     replay_tables,
 )
 from sfumato.refine.synthesize import Synthetic, draw_records
-from sfumato.release.estimates import Band, Combination, Further, Means, MeasuredBlock
+from sfumato.release.estimates import Band, Combination, Derived, Further, MeasuredBlock
 from sfumato.release.provenance import Promised, adaptive_provenance, constraints_record
 from sfumato.release.quantiles import rows_along, running_totals
 from sfumato.release.ratios import boxed, published_ends, quotient_range
@@ -56,7 +56,7 @@ from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Identity, QuerySet, Total
 from sfumato.workload.terms import Product, Term
-from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload import Ratio, SecondMoment, Workload
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -152,7 +152,7 @@ class LearnedEstimates:
         """How many answers of a group are told, or sure."""
         return int(np.isfinite(self.group(term).interval(LIMITS.level)[0]).sum())
 
-    def means(self, ratio: Ratio, level: float) -> Means:
+    def means(self, ratio: Ratio, level: float) -> Derived:
         """The means of the estimate, NaN where it has no record, and the box of both intervals."""
         over, under = (self.group(t).value() for t in (ratio.numerator, ratio.denominator))
         quotient: Array = np.full(under.shape, np.nan)
@@ -162,7 +162,14 @@ class LearnedEstimates:
         bounds = quotient_range(terms[ratio.numerator], terms[ratio.denominator])
         low, high = published_ends(ratio, bounds, boxed(self, ratio, level), mean)
         total = ratio.scale * over + ratio.offset * under
-        return Means(total, under, mean, np.full(mean.shape, np.nan), low, high)
+        columns = {"sum": total, "count": under, ratio.column: mean}
+        return Derived(columns, mean, np.full(mean.shape, np.nan), low, high)
+
+    def second_moments(self, moment: SecondMoment, level: float) -> Derived:
+        """Refused: what learns from tables of cells is not asked for them (`workload/bins.py`)."""
+        raise WorkloadError(
+            f"{moment.name!r} has no interval at {level} here: it is released with sf.plan only"
+        )
 
     def further(self, target: Product, level: float) -> Further | None:
         """Any query about the attributes of the estimate; an interval where steps tell it."""

@@ -51,8 +51,8 @@ from sfumato.refine.synthesize import Synthetic, draw_records, synthesize
 from sfumato.release.estimates import (
     Band,
     Combination,
+    Derived,
     Further,
-    Means,
     MeasuredBlock,
     cell_table,
 )
@@ -61,6 +61,7 @@ from sfumato.release.ranges import shorter
 from sfumato.release.ratios import means_of
 from sfumato.release.release_limits import LIMITS
 from sfumato.release.rollups import rollups_of
+from sfumato.release.second_moments import second_moments_of
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import Blockwise, Combined
 from sfumato.strategy.measured import Levels
@@ -70,7 +71,7 @@ from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Identity, Intervals, Prefix, Ranges, Total
 from sfumato.workload.terms import Product, Term
-from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload import Ratio, SecondMoment, Workload
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
@@ -193,9 +194,13 @@ class LinearEstimates:
         """The number of its queries: every answer has an interval."""
         return self.workload.terms[term].rows
 
-    def means(self, ratio: Ratio, level: float) -> Means:
+    def means(self, ratio: Ratio, level: float) -> Derived:
         """Quotients with intervals from the law of both answers together."""
         return means_of(self, ratio, level)
+
+    def second_moments(self, moment: SecondMoment, level: float) -> Derived:
+        """Variances and the like, with intervals from the law of all their answers together."""
+        return second_moments_of(self, moment, level)
 
     def further(self, target: Product, level: float) -> Further | None:
         """The most precise answers to other queries.

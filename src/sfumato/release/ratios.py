@@ -18,7 +18,7 @@ the published mean where that lies outside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +27,7 @@ from sfumato.errors import TooLarge
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.views import as_planned, planned_term
 from sfumato.privacy.noise_laws import laplace_mixture_quantile
-from sfumato.release.estimates import Estimates, Means
+from sfumato.release.estimates import Derived, Estimates
 from sfumato.release.release_limits import LIMITS
 from sfumato.strategy.blockwise import Blockwise
 from sfumato.types import Array
@@ -39,14 +39,17 @@ if TYPE_CHECKING:
     from sfumato.release.linear_estimates import LinearEstimates
 
 __all__ = [
+    "JointLaw",
+    "RatioLaw",
     "boxed",
+    "joint_law",
     "means_of",
     "published_ends",
     "quotient_range",
 ]
 
 
-def means_of(estimates: LinearEstimates, ratio: Ratio, level: float) -> Means:
+def means_of(estimates: LinearEstimates, ratio: Ratio, level: float) -> Derived:
     """``mean = sum / count`` and ends that enclose the true mean with probability ``level``.
 
     Where there is no record the true mean is undefined and nothing is claimed.
@@ -58,7 +61,8 @@ def means_of(estimates: LinearEstimates, ratio: Ratio, level: float) -> Means:
     is_known = count > 0
     with np.errstate(divide="ignore", invalid="ignore"):
         quotient = np.where(is_known, total / count, np.nan)
-    law = _law(estimates, ratio)
+    joint = joint_law(estimates, ratio.terms)
+    law = None if joint is None else joint.pair(np.array([1.0, 0.0]), np.array([0.0, 1.0]))
     if law is None:
         low, high = boxed(estimates, ratio, level)
         error = _maximum_error(estimates, ratio, quotient)
@@ -70,14 +74,9 @@ def means_of(estimates: LinearEstimates, ratio: Ratio, level: float) -> Means:
     mean = ratio.offset + ratio.scale * np.clip(quotient, *bounds)
     low, high = published_ends(ratio, bounds, (low, high), mean)
     number = estimates.value(under)
-    return Means(
-        sum=ratio.scale * estimates.value(over) + ratio.offset * number,
-        count=number,
-        mean=mean,
-        standard_error=ratio.scale * error,
-        low=low,
-        high=high,
-    )
+    total = ratio.scale * estimates.value(over) + ratio.offset * number
+    columns = {"sum": total, "count": number, ratio.column: mean}
+    return Derived(columns, mean, ratio.scale * error, low, high)
 
 
 def published_ends(
@@ -95,7 +94,7 @@ def published_ends(
 
 
 @dataclass(frozen=True, eq=False)
-class _RatioLaw:
+class RatioLaw:
     """The moments of the weights of the measured values in sum and count, row by row.
 
     ``squares`` holds ``sum v d^2, sum v d n, sum v n^2`` and ``fourths`` ``sum v^2 d^(4-k) n^k``
@@ -143,36 +142,73 @@ def _finite(end: Array, otherwise: Array) -> Array:
     return np.where(np.isfinite(end), end, otherwise)
 
 
-def _law(estimates: LinearEstimates, ratio: Ratio) -> _RatioLaw | None:
-    """The law of both answers together, or None where only bounds are known."""
+@dataclass(frozen=True, eq=False)
+class JointLaw:
+    """Moments of the weights of the measured values in several answers, row by row.
+
+    ``squares[row, i, j] = sum v x_i x_j`` is their covariance matrix, v being the variance of a
+    measured value and x_i its weight in answer i; ``fourths`` holds ``sum v^2 x_i x_j x_k x_l``,
+    and nothing for Gaussian noise.
+    """
+
+    squares: Array
+    fourths: Array | None
+
+    def pair(self, above: Array, below: Array) -> RatioLaw:
+        """The law of two linear functions of the answers, whose coefficients may vary by row."""
+        rows, answers = self.squares.shape[:2]
+        d, n = (np.broadcast_to(x, (rows, answers)) for x in (above, below))
+        second = [
+            np.einsum("rij,ri,rj->r", self.squares, x, y) for x, y in ((d, d), (d, n), (n, n))
+        ]
+        if self.fourths is None:
+            return RatioLaw(np.stack(second), None)
+        twice = [np.einsum("rijkl,ri,rj->rkl", self.fourths, x, y) for x, y in ((d, d), (n, n))]
+        ends = [(twice[0], d, d), (twice[0], d, n), (twice[0], n, n), (twice[1], d, n)]
+        fourth = [np.einsum("rkl,rk,rl->r", t, x, y) for t, x, y in (*ends, (twice[1], n, n))]
+        return RatioLaw(np.stack(second), np.stack(fourth))
+
+
+Forms = Sequence[Sequence[float]] | None
+
+
+def joint_law(
+    estimates: LinearEstimates, terms: Sequence[int], forms: Forms = None
+) -> JointLaw | None:
+    """The law of the answers of several groups together, or of linear functions of them.
+
+    None where only bounds are known.
+    """
     forecast = estimates.forecast
     if estimates.bootstrap is not None or forecast.strategy.records is not None:
         return None
-    above, below = (
-        planned_term(forecast.strategy, t) for t in (ratio.numerator, ratio.denominator)
-    )
-    if above is not None and below is not None:
+    planned = [planned_term(forecast.strategy, t) for t in terms]
+    if all(t is not None for t in planned):
         forecast = as_planned(forecast)
-        ratio = replace(ratio, numerator=above, denominator=below)
+        terms = [t for t in planned if t is not None]
     strategy = forecast.strategy
+    mixed = np.eye(len(terms)) if forms is None else np.asarray(forms, dtype=np.float64)
     if isinstance(strategy, Blockwise):
-        if strategy.source[ratio.numerator] != strategy.source[ratio.denominator]:
-            return _independent(forecast, ratio)
-        law = _of_one_block(forecast, strategy, ratio)
+        sources = [strategy.source[t] for t in terms]
+        if len(set(sources)) == len(sources):
+            return _independent(forecast, terms, mixed)
+        law = _of_one_block(forecast, strategy, terms, mixed) if len(set(sources)) == 1 else None
         if law is not None:
             return law
-    rows = strategy.workload.terms[ratio.numerator].rows
+    rows = strategy.workload.terms[terms[0]].rows
     if rows * sum(strategy.block_rows) > LIMITS.followed_weights:
         return None
     try:
-        return _followed(forecast, ratio, rows)
+        return _followed(forecast, terms, mixed, rows)
     except TooLarge:
         return None
 
 
-def _independent(forecast: Forecast, ratio: Ratio) -> _RatioLaw | None:
-    spreads = []
-    for term in (ratio.numerator, ratio.denominator):
+def _independent(forecast: Forecast, terms: Sequence[int], mixed: Array) -> JointLaw | None:
+    """Each from blocks of its own."""
+    squares: Array = np.zeros((1, 1, 1))
+    fourths: Array = np.zeros((1, 1, 1, 1, 1))
+    for term, x in zip(terms, mixed.T, strict=True):
         second = np.asarray(forecast.variances(term), dtype=np.float64)
         shape = np.ones(1)
         if forecast.strategy.noise == "laplace":
@@ -180,71 +216,87 @@ def _independent(forecast: Forecast, ratio: Ratio) -> _RatioLaw | None:
                 shape = np.asarray(forecast.strategy.effective_terms(term), dtype=np.float64)
             except TooLarge:
                 return None
-        spreads.append((second, second**2 / shape))
-    (dd, above), (nn, below) = spreads
-    zero = np.zeros_like(dd)
-    is_normal = forecast.strategy.noise == "gaussian"
-    fourths = None if is_normal else np.stack([above, zero, zero, zero, below])
-    return _RatioLaw(np.stack([dd, zero, nn]), fourths)
+        squares = squares + np.multiply.outer(second, np.multiply.outer(x, x))
+        fourths = fourths + np.multiply.outer(second**2 / shape, _fourth(x))
+    return JointLaw(squares, None if forecast.strategy.noise == "gaussian" else fourths)
 
 
-def _of_one_block(forecast: Forecast, strategy: Blockwise, ratio: Ratio) -> _RatioLaw | None:
-    """Both from one table or product: moments multiply over its attributes."""
-    b = strategy.source[ratio.numerator]
+def _fourth(x: Array) -> Array:
+    """``x_i x_j x_k x_l``."""
+    twice = np.multiply.outer(x, x)
+    return np.multiply.outer(twice, twice)
+
+
+def _of_one_block(
+    forecast: Forecast, strategy: Blockwise, terms: Sequence[int], mixed: Array
+) -> JointLaw | None:
+    """All from one table or product: moments multiply over its attributes."""
+    b = strategy.source[terms[0]]
     block = strategy.blocks[b].term.as_product()
-    above = strategy.workload.terms[ratio.numerator].as_product()
-    below = strategy.workload.terms[ratio.denominator].as_product()
-    if block is None or above is None or below is None or block in (above, below):
+    products = [strategy.workload.terms[t].as_product() for t in terms]
+    whole = [p for p in products if p is not None]
+    if block is None or len(whole) < len(terms) or block in whole:
         return None
-    factors = dict(above.factors), dict(below.factors)
-    squares, fourths = [np.ones((1, 3))], [np.ones((1, 5))]
+    factors = [dict(p.factors) for p in whole]
+    is_mixed = not np.array_equal(mixed, np.eye(len(terms)))
+    k, differing = len(mixed), 0
+    squares, fourths = [np.ones((1, k**2))], [np.ones((1, k**4))]
     for name, measured in block.factors:
-        n, d = (queries.get(name, Total(measured.size)) for queries in factors)
-        if n.is_same(d):
-            squares.append(np.repeat(measured.row_variances(n)[:, None], 3, axis=1))
-            fourths.append(np.repeat(measured.row_fourths(n)[:, None], 5, axis=1))
+        first, *rest = (queries.get(name, Total(measured.size)) for queries in factors)
+        if all(first.is_same(other) for other in rest):
+            squares.append(np.repeat(measured.row_variances(first)[:, None], k**2, axis=1))
+            fourths.append(np.repeat(measured.row_fourths(first)[:, None], k**4, axis=1))
         elif (
             measured.is_identity
-            and n.rows == d.rows
-            and n.rows * n.size < LIMITS.compared_coefficients
+            and all(other.rows == first.rows for other in rest)
+            and first.rows * first.size < LIMITS.compared_coefficients
         ):
-            x, y = n.dense(), d.dense()
-            squares.append(np.stack([(x ** (2 - k) * y**k).sum(1) for k in range(3)], 1))
-            fourths.append(np.stack([(x ** (4 - k) * y**k).sum(1) for k in range(5)], 1))
+            differing += 1
+            dense = np.stack([q.dense() for q in (first, *rest)])
+            x = np.einsum("fr,ric->icf", mixed, dense) if is_mixed else dense.transpose(1, 2, 0)
+            twice = x[..., :, None] * x[..., None, :]
+            squares.append(twice.sum(1).reshape(len(x), -1))
+            flat = twice.reshape(*x.shape[:2], -1)
+            fourths.append((flat[..., :, None] * flat[..., None, :]).sum(1).reshape(len(x), -1))
         else:
             return None
+    if is_mixed and differing > 1:
+        return None
     variance = forecast.block_variances[b]
-    is_normal = strategy.noise == "gaussian"
-    return _RatioLaw(
-        variance * _outer_rows(squares),
-        None if is_normal else variance**2 * _outer_rows(fourths),
+    second = variance * _outer_rows(squares)
+    if strategy.noise == "gaussian":
+        return JointLaw(second.reshape(-1, k, k), None)
+    return JointLaw(
+        second.reshape(-1, k, k), (variance**2 * _outer_rows(fourths)).reshape(-1, k, k, k, k)
     )
 
 
 def _outer_rows(parts: Sequence[Array]) -> Array:
-    """The products of one row of each part, for all combinations in order; moments first."""
+    """The products of one row of each part, for all combinations in order; moments last."""
     out = parts[0]
     for part in parts[1:]:
         out = (out[:, None, :] * part[None, :, :]).reshape(-1, out.shape[1])
-    return out.T
+    return out
 
 
-def _followed(forecast: Forecast, ratio: Ratio, rows: int) -> _RatioLaw:
+def _followed(forecast: Forecast, terms: Sequence[int], mixed: Array, rows: int) -> JointLaw:
     """From the weight of every measured value in every answer."""
     strategy = forecast.strategy
-    squares, fourths = np.zeros((3, rows)), np.zeros((5, rows))
-    unit = np.zeros(rows)
+    k, is_normal = len(mixed), strategy.noise == "gaussian"
+    squares, fourths = np.zeros((rows, k, k)), np.zeros((0 if is_normal else rows, k, k, k, k))
     for i in range(rows):
+        unit = np.zeros(rows)  # anew: a query that is measured itself has this array as its weights
         unit[i] = 1.0
-        d, n = (strategy.adjoint(t, unit) for t in (ratio.numerator, ratio.denominator))
-        unit[i] = 0.0
-        for b in d.keys() | n.keys():
+        parts = [strategy.adjoint(t, unit) for t in terms]
+        for b in set().union(*(p.keys() for p in parts)):
             v = forecast.block_variances[b]
             zero = np.zeros(strategy.block_rows[b])
-            x, y = np.asarray(d.get(b, zero)), np.asarray(n.get(b, zero))
-            squares[:, i] += [v * float((x ** (2 - k) * y**k).sum()) for k in range(3)]
-            fourths[:, i] += [v**2 * float((x ** (4 - k) * y**k).sum()) for k in range(5)]
-    return _RatioLaw(squares, None if strategy.noise == "gaussian" else fourths)
+            x = mixed @ np.stack([np.asarray(p.get(b, zero)) for p in parts])
+            squares[i] += v * (x @ x.T)
+            if not is_normal:
+                twice = (x[:, None, :] * x[None, :, :]).reshape(k * k, -1)
+                fourths[i] += v**2 * (twice @ twice.T).reshape(k, k, k, k)
+    return JointLaw(squares, None if is_normal else fourths)
 
 
 def boxed(estimates: Estimates, ratio: Ratio, level: float) -> tuple[Array, Array]:

@@ -38,6 +38,7 @@ from sfumato.release.answers import (
     joined_frame,
     long_frame,
     named_groups,
+    plural_of,
 )
 from sfumato.release.estimates import Combination, Estimates, check_level
 from sfumato.release.export import (
@@ -70,7 +71,7 @@ from sfumato.release.synthetic_records import record_frame
 from sfumato.text import STORED
 from sfumato.types import Array, Progress
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     import altair as alt
@@ -270,10 +271,11 @@ class Release:
 
     def _in_shares(self, frame: pd.DataFrame, records: int) -> pd.DataFrame:
         """A frame of answers as shares of so many records; a mean stays, its halves do not."""
-        if "mean" in frame:
-            frame[["sum", "count"]] /= records
+        if "value" not in frame:
+            frame[[name for name in ("sum", "count") if name in frame]] /= records
             return frame
-        means = [n for g, n in named_groups(self.listed.workload).items() if isinstance(g, Ratio)]
+        names = named_groups(self.listed.workload)
+        means = [n for g, n in names.items() if not isinstance(g, int)]
         counted = ~frame["group"].isin(means) if "group" in frame and means else ALL
         frame.loc[counted, [*self.estimates.numbers]] /= records
         return frame
@@ -713,7 +715,7 @@ class Release:
         rest = len(self.workload.terms) - len(summary.rows)
         if rest > 0:
             lines.append(f"  ... and {rest} more groups")
-        lines += [f"  {r.name}: means" for r in self.workload.ratios]
+        lines += [f"  {r.name}: {plural_of(r.column)}" for r in self.workload.ratios]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -725,7 +727,10 @@ class Release:
         )
         rest = len(self.workload.terms) - len(summary.rows)
         more = f"<p>&hellip; and {rest} more groups</p>" if rest > 0 else ""
-        means = ", ".join(escape(r.name) for r in self.workload.ratios)
+        named: dict[str, list[str]] = {}
+        for each in self.workload.ratios:
+            named.setdefault(plural_of(each.column), []).append(escape(each.name))
+        means = "".join(f"<p>{kind}: {', '.join(names)}</p>" for kind, names in named.items())
         return (
             f"<div><p><b>Release</b> of {self.workload.queries:,} answers in "
             f"{len(self.groups)} groups<br>{escape(self.budget.describe())} "
@@ -735,7 +740,7 @@ class Release:
             "<table><thead><tr><th style='text-align:left'>group</th><th>answers</th>"
             f"{''.join(f'<th>{head}</th>' for head in summary.heads)}</tr></thead>"
             f"<tbody>{rows}</tbody></table>{more}"
-            f"{f'<p>means: {means}</p>' if means else ''}"
+            f"{means}"
             "<p><code>.answers()</code>, <code>.answers(group=&hellip;)</code>, "
             "<code>.quantiles(&hellip;)</code>, <code>.sql(&hellip;)</code>, "
             "<code>.plot(&hellip;)</code>, <code>.save(&hellip;)</code></p></div>"

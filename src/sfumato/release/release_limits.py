@@ -62,6 +62,17 @@ class ReleaseLimits:
     quantile_steps: int = 4
     """Steps of the quantile of Laplace noise at the ends of an interval."""
 
+    # second moments
+    nuisance_share: float = 0.02
+    """Of the chance that an interval of a variance misses, the part for its unknown means: at 95%
+    it makes the rest wider by half a percent, and the means' own intervals 3.3 standard errors."""
+    nuisance_steps: int = 17
+    """Means that are tried for a variance, between the ends that are likely."""
+    nuisance_pairs: int = 5
+    """Means of each column that are tried for a covariance, whose extremes are at the ends."""
+    least_variance: float = 1e-9
+    """Of values in [-1, 1]: smaller variances count as so much in the slope of a correlation."""
+
     # answers and export
     frame_rows: int = 2 * 10**7
     """Rows of a frame, some 150 bytes each: 3 GiB."""

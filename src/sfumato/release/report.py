@@ -23,13 +23,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.release.answers import Group, group_frame, key_term, named_groups, share_columns
+from sfumato.release.answers import (
+    Group,
+    group_frame,
+    key_term,
+    named_groups,
+    plural_of,
+    share_columns,
+)
 from sfumato.release.charts import chart_of, chosen_groups
 from sfumato.release.labels import axes_of, label_text
 from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.provenance import constraints_in_words, cost_in_words, provenance_json
 from sfumato.release.release_limits import LIMITS
-from sfumato.workload.workload import Ratio
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
@@ -575,10 +581,10 @@ def _section(
     has_table: bool,
 ) -> str:
     rows, forecast = key_term(release.workload, group).rows, release.estimates.forecast
-    about = f"{rows:,} {'means' if isinstance(group, Ratio) else 'answers'}"
-    if forecast is not None and not isinstance(group, Ratio):
+    about = f"{rows:,} {'answers' if isinstance(group, int) else plural_of(group.column)}"
+    if forecast is not None and isinstance(group, int):
         about += f", typical error {forecast.groups[group].rmse:,.4g}"
-    elif forecast is None and has_table and not isinstance(group, Ratio):
+    elif forecast is None and has_table and isinstance(group, int):
         about += f", {release.estimates.interval_count(group):,} with an interval"
     picture = "" if chart is None else f'<div class="chart" data-chart="{chart}"></div>'
     if rows > WORKLOAD_LIMITS.array_entries:
@@ -589,7 +595,7 @@ def _section(
         )
     elif has_table:
         first = group_frame(release.estimates, group, level, LIMITS.table_rows)
-        table = _table(first, rows, None if isinstance(group, Ratio) else records)
+        table = _table(first, rows, records if isinstance(group, int) else None)
     else:
         table = '<p class="note">Too many answers for a page; they are in answers.parquet.</p>'
     return (

@@ -9,7 +9,7 @@ import numpy as np
 
 from sfumato.domain.attributes import Attribute, DateTime, Integer, Numeric
 from sfumato.domain.domain import Domain
-from sfumato.domain.values import Values
+from sfumato.domain.values import Fractional
 from sfumato.random import WordSource, integers_below
 from sfumato.refine.synthesize import Synthetic
 from sfumato.release.labels import Labels, cell_labels, has_whole_days, lower_ends, upper_ends
@@ -33,7 +33,7 @@ def record_frame(domain: Domain, synthetic: Synthetic, random: WordSource) -> pd
     """
     import pandas as pd
 
-    declared = [a for a in domain if not isinstance(a, Values)]
+    declared = [a for a in domain if not isinstance(a, Fractional)]
     columns = {a.name: _column(a, synthetic.codes[a.name], random) for a in declared}
     frame = pd.DataFrame(columns)
     frame.attrs["notes"] = list(synthetic.notes)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.domain.values import UNIT_BITS, Values, unit_bits, valued
+from sfumato.domain.values import UNIT_BITS, Fractional, Moments, unit_bits, valued
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Integers, Progress
@@ -344,26 +344,28 @@ def _scan(records: Records, group: Sequence[AttributeSet]) -> dict[AttributeSet,
 def _scan_values(records: Records, names: AttributeSet) -> Integers:
     """The weights of all records, added up by cell, in Python integers; by one query.
 
-    A record is spread over the units 0 to 2^UNIT_BITS - 1, and every values attribute says of each
-    unit in which of its cells it lies: so all tables describe one fractional record, and the
-    weights of a table over several values add up to those of each.
+    A record is spread over the units 0 to 2^UNIT_BITS - 1, and every attribute of values or moments
+    says of each unit in which of its cells it lies: so all tables describe one fractional record,
+    and the weights of a table over several of them add up to those of each.
     """
     values = valued(records.domain, names)
-    plain = tuple(name for name in names if not isinstance(records.domain[name], Values))
+    plain = tuple(n for n in names if not isinstance(records.domain[n], Fractional))
     spread = list(product(*(range(a.size) for a in values)))
     engine = records.engine
     made = [f"CAST({_cell(records, plain)} AS BIGINT) AS cell"]
     sums, columns = ["cell"], ["cell"]
     step = 2**_PART_BITS
+    source, edges = _cut(records, values)
     for i, chosen in enumerate(spread):
-        made.append(f"{_weight(records, values, chosen)} AS w{i}")
+        pairs = [edges[a.name](c) for a, c in zip(values, chosen, strict=True)]
+        made.append(f"{_weight(pairs)} AS w{i}")
         high, middle = (engine.quotient(f"w{i}", step**k) for k in (2, 1))
         parts = (f"(w{i} - {step} * {middle})", f"({middle} - {step} * {high})", high)
         for k, part in enumerate(parts):
             sums.append(f"CAST(SUM({part}) AS BIGINT) AS p{k}_{i}")
             columns.append(f"p{k}_{i}")
     query = (
-        f"SELECT {', '.join(sums)} FROM (SELECT {', '.join(made)} FROM {records.name}) AS weighed "  # noqa: S608
+        f"SELECT {', '.join(sums)} FROM (SELECT {', '.join(made)} FROM {source}) AS weighed "  # noqa: S608
         "GROUP BY cell"
     )
     cells = records.domain.cells(plain)
@@ -375,38 +377,114 @@ def _scan_values(records: Records, names: AttributeSet) -> Integers:
     return out.reshape([records.domain[name].size for name in names])
 
 
-def _weight(records: Records, values: Sequence[Values], cells: Sequence[int]) -> str:
-    """How many units of a record lie in these cells of its values."""
-    double = records.engine.double
-    pairs = [
-        _units(records.column(a.name), a, c, double) for a, c in zip(values, cells, strict=True)
-    ]
+_Ends = tuple[str, str]
+
+
+def _weight(pairs: Sequence[_Ends]) -> str:
+    """How many units of a record lie in one cell of each of its values."""
     starts = ", ".join(["CAST(0 AS BIGINT)", *(start for start, _ in pairs)])
     ends = ", ".join([str(2**UNIT_BITS), *(end for _, end in pairs)])
     return f"GREATEST(CAST(0 AS BIGINT), LEAST({ends}) - GREATEST({starts}))"
 
 
-def _units(value: str, attribute: Values, cell: int, double: str) -> tuple[str, str]:
-    """The first and the last unit (excluded) of a record in one cell of its values.
+def _cut(
+    records: Records, values: Sequence[Fractional]
+) -> tuple[str, dict[str, Callable[[int], _Ends]]]:
+    """The rows to weigh, and for each attribute the first and the last unit of a record in a cell.
 
-    The cell of the upper end comes first. With degree 2 the squares are rounded down in floats and
-    kept within what leaves no weight negative; the mean of the weights stays that of the value.
+    The cell of the upper end comes first; the last unit is excluded. Moments of several columns
+    cut the units column by column, each in a query around the one before.
     """
+    source = records.name
+    ends: dict[str, Callable[[int], _Ends]] = {}
+    for number, attribute in enumerate(values):
+        columns = [records.column(each.name) for each in attribute.sources]
+        if len(columns) > 1:
+            assert isinstance(attribute, Moments)  # noqa: S101  values have one column
+            source, edges = _cut_in_turn(records, attribute, columns, source, f"e{number}")
+        else:
+            edges = ["0", *_cuts(columns[0], attribute, records.engine.double), str(2**UNIT_BITS)]
+        ends[attribute.name] = partial(_units, columns, attribute, edges)
+    return source, ends
+
+
+def _units(columns: Sequence[str], attribute: Fractional, edges: Sequence[str], cell: int) -> _Ends:
+    """The first and the last unit (excluded) of a record in one cell of its values."""
     whole = 2**UNIT_BITS
-    if cell >= attribute.value_count:
-        marks = {attribute.other_code: OTHER_VALUE, attribute.missing_code: MISSING_VALUE}
-        mark = marks.get(cell, UNPARSED_VALUE)
-        return "0", f"(CASE WHEN {value} = {mark} THEN {whole} ELSE 0 END)"
-    number = f"CAST({value} AS {double})"
-    square = f"CAST(FLOOR({number} * {number} / CAST({whole} AS {double})) AS BIGINT)"
-    top = value
-    cuts = [value]
-    if attribute.degree > 1:
-        top = f"LEAST({value}, GREATEST(2 * {value} - {whole}, {square}))"
-        cuts = [top, f"(2 * {value} - {top})"]
-    edges = ["0", *cuts, str(whole)]
-    place = attribute.degree - cell
-    return edges[place], f"(CASE WHEN {value} < 0 THEN 0 ELSE {edges[place + 1]} END)"
+    if len(columns) == 1 and not isinstance(attribute, Moments):
+        (value,) = columns
+        lacks = f"{value} < 0"
+        if cell >= attribute.value_count:
+            marks = {attribute.other_code: OTHER_VALUE, attribute.missing_code: MISSING_VALUE}
+            mark = marks.get(cell, UNPARSED_VALUE)
+            return "0", f"(CASE WHEN {value} = {mark} THEN {whole} ELSE 0 END)"
+    else:
+        lacks = " OR ".join(f"{value} < 0" for value in columns)
+        if cell >= attribute.value_count:
+            return "0", f"(CASE WHEN {lacks} THEN {whole} ELSE 0 END)"
+    place = attribute.value_count - 1 - cell
+    return edges[place], f"(CASE WHEN {lacks} THEN 0 ELSE {edges[place + 1]} END)"
+
+
+def _cuts(value: str, attribute: Fractional, double: str) -> list[str]:
+    """Where the units of a record go over from one cell of a column to the one below.
+
+    Squares are rounded down in floats and kept within what leaves no weight negative; the mean of
+    the weights stays that of the value.
+    """
+    whole, half = 2**UNIT_BITS, 2 ** (UNIT_BITS - 1)
+    degree, pieces = getattr(attribute, "degree", 1), getattr(attribute, "pieces", 1)
+    if degree == 1:
+        return [value]
+    if pieces == 1:
+        top = f"LEAST({value}, GREATEST(2 * {value} - {whole}, {_square(value, whole, double)}))"
+        return [top, f"(2 * {value} - {top})"]
+    # Twice the distance to the nearer end is the place in its piece; its square, halved:
+    near = f"LEAST({value}, {whole} - {value})"
+    square = f"LEAST({near}, GREATEST(2 * {near} - {half}, {_square(near, half, double)}))"
+    is_low = f"CASE WHEN {value} <= {half} THEN"
+    return [
+        f"({is_low} 0 ELSE {whole} - 4 * {near} + 2 * {square} END)",
+        f"({is_low} {square} ELSE {whole} - {square} END)",
+        f"({is_low} 4 * {near} - 2 * {square} ELSE {whole} END)",
+    ]
+
+
+def _square(number: str, unit: int, double: str) -> str:
+    """``number^2 / unit``, rounded down."""
+    value = f"CAST({number} AS {double})"
+    return f"CAST(FLOOR({value} * {value} / CAST({unit} AS {double})) AS BIGINT)"
+
+
+def _cut_in_turn(
+    records: Records, attribute: Moments, columns: Sequence[str], source: str, name: str
+) -> tuple[str, list[str]]:
+    """Rows with the edges of all cells of several columns, and the names of these edges.
+
+    The units of a cell are cut for the next column where its own cuts lie among all units, rounded
+    down: rising with the cut, from none to all, so that every part is whole and at least 0.
+    """
+    double, whole = records.engine.double, 2**UNIT_BITS
+    cuts = [_cuts(column, attribute, double) for column in columns]
+    edges = ["CAST(0 AS BIGINT)", *cuts[0], f"CAST({whole} AS BIGINT)"]
+    edges, source = _named_columns(edges, f"{name}_0", source)
+    for turn, own in enumerate(cuts[1:], 1):
+        places, source = _named_columns(own, f"{name}_{turn}_at", source)
+        finer = [edges[0]]
+        for start, end in pairwise(edges):
+            units = f"CAST({end} - {start} AS {double})"
+            part = f"{units} * CAST({{}} AS {double}) / CAST({whole} AS {double})"
+            finer += [f"({start} + CAST(FLOOR({part.format(at)}) AS BIGINT))" for at in places]
+            finer.append(end)
+        edges, source = _named_columns(finer, f"{name}_{turn}", source)
+    return source, edges
+
+
+def _named_columns(made: Sequence[str], name: str, source: str) -> tuple[list[str], str]:
+    """Expressions as columns beside those of the rows: their names, and the wider rows."""
+    names = [f"{name}_{i}" for i in range(len(made))]
+    listed = ", ".join(f"{one} AS {column}" for one, column in zip(made, names, strict=True))
+    return names, f"(SELECT *, {listed} FROM {source}) AS {name}_rows"  # noqa: S608
 
 
 def _cell(records: Records, names: AttributeSet) -> str:

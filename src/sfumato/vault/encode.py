@@ -35,7 +35,7 @@ from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, In
 from sfumato.domain.discovery import OpenDomain
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
-from sfumato.domain.values import UNIT_BITS, Values
+from sfumato.domain.values import UNIT_BITS, Fractional, Moments, Values, read_as_values
 from sfumato.errors import TableError
 from sfumato.random import WordSource, system_words
 from sfumato.text import did_you_mean, either, listing, shown
@@ -116,7 +116,7 @@ def check_columns(
             f"the table {table.name} lacks {listing(missing)}; its columns are "
             f"{listing(list(table.types), most=40)}{did_you_mean(missing[0], table.types)}"
         )
-    declared = [a for a in domain.attributes if not isinstance(a, Values)]
+    declared = [a for a in domain.attributes if not isinstance(a, Fractional)]
     faults = [fault for a in declared if (fault := _fault(table, a))]
     for each, column in opened:
         kind = table.types[column]
@@ -551,7 +551,8 @@ def read_records(
     Neighbours: one unit more or less; without a unit, one row.
     """
     check_columns(table, domain, unit)
-    names = frozenset(domain.names if table.engine.reads_all else attributes)
+    wanted = domain.names if table.engine.reads_all else attributes
+    names = read_as_values(domain, wanted)
     # Without units nothing is drawn, and whoever opens the table may have the same codes.
     holder = (table.origin or table) if unit is None else table
     held = holder.records
@@ -611,7 +612,8 @@ def _encode(
     """The name of a table of the kept records, with a column c<i> per named attribute i."""
     engine = table.engine
     # Which rows of a unit are kept must not hang on what is asked: the hash covers all codes.
-    needed = [a for a in domain if unit or a.name in names or not always_kept(a)]
+    held = [a for a in domain if not isinstance(a, Moments)]
+    needed = [a for a in held if unit or a.name in names or not always_kept(a)]
     read = [a.column for a in needed] + ([unit.column] if unit else [])
     reading = table.read(read or [domain.attributes[0].column], is_careful=is_careful)
     uploads: list[str] = []

@@ -73,17 +73,38 @@ def in_bins(work: Workload) -> Workload:
     base = base_of(work.domain)
     if base is work.domain:
         return work
+    _refuse_moments(work)
     terms = list(work.terms)
-    ratios = list(work.ratios)
+    ratios = [ratio for ratio in work.ratios if isinstance(ratio, Ratio)]
     for i, ratio in enumerate(ratios):
         summed = terms[ratio.numerator]
-        values = valued(work.domain, summed.attributes)
+        values = _values(summed)
         if values:
             terms[ratio.numerator] = _uncentred(summed, terms[ratio.denominator], ratio, values[0])
             hidden = max(hidden_by_bins(each.of) for each in values)
             ratios[i] = replace(ratio, scale=1.0, offset=0.0, hidden=hidden)
     binned = tuple(_in_bins(term, base) for term in terms)
     return Workload(base, binned, tuple(ratios), work.statements)
+
+
+def _refuse_moments(work: Workload) -> None:
+    """Refuse variances and products of columns: the middles of bins say too little about them."""
+    names = [r.name for r in work.ratios if not isinstance(r, Ratio)]
+    names += [t.name for t in work.terms if not _is_of_values(t)]
+    if names:
+        raise WorkloadError(
+            f"{names[0]!r} needs the values themselves, and bins hide too much of them: variances, "
+            "covariances and products of columns are released with sf.plan only"
+        )
+
+
+def _is_of_values(term: Term) -> bool:
+    return len(_values(term)) == len(valued(term.domain, term.attributes))
+
+
+def _values(term: Term) -> list[Values]:
+    chosen = valued(term.domain, term.attributes)
+    return [each for each in chosen if isinstance(each, Values)]
 
 
 def _uncentred(summed: Term, number: Term, ratio: Ratio, values: Values) -> Term:
@@ -106,7 +127,7 @@ def _uncentred(summed: Term, number: Term, ratio: Ratio, values: Values) -> Term
 
 def _in_bins(term: Term, base: Domain) -> Term:
     """One term over the attributes alone, records in the middles of their bins."""
-    values = valued(term.domain, term.attributes)
+    values = _values(term)
     if not values:
         return replace(term, domain=base)
     text = f"{term.name} (middles of bins)"

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain.attributes import Attribute, Integer, Level, Numeric
+from sfumato.domain.attributes import Attribute, Integer, Level, Numeric, short_number
 from sfumato.domain.domain import Domain
-from sfumato.domain.values import Values, base_of, with_values
+from sfumato.domain.values import Moments, Values, base_of, with_moments, with_values
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import listing, shown
 from sfumato.types import Array
@@ -38,8 +38,14 @@ from sfumato.workload.queries import (
     integer_entries,
     numeric_array,
 )
-from sfumato.workload.terms import Explicit, Predicates, Product
-from sfumato.workload.workload import Ratio, Workload, union
+from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.workload import (
+    Ratio,
+    SecondMoment,
+    SecondMomentKind,
+    Workload,
+    union,
+)
 from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
@@ -48,24 +54,30 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MeanOfValues",
+    "MomentsOfValues",
     "as_condition",
     "cell_queries",
     "check_domain",
     "conjunctions",
+    "covariances",
     "explicit",
     "has_spread_values",
     "level_queries",
     "marginals",
     "mean_of_values",
     "means",
+    "moments",
+    "moments_of",
     "predicates",
     "predictions",
     "prefixes",
     "product",
     "ranges",
+    "standard_deviations",
     "subsets",
     "sums",
     "unparsed",
+    "variances",
     "windows",
     "workload_of",
 ]
@@ -483,6 +495,238 @@ def sums(domain: Domain, attr: str, by: Sequence[str] = (), power: int = 1) -> W
     return Workload(summed.domain, tuple(t.in_its_own_unit() for t in summed.terms))
 
 
+def variances(domain: Domain, attr: str, by: Sequence[str] = ()) -> Workload:
+    """The variance of the values of an attribute, for each combination of the ``by`` attributes.
+
+    Three linear queries each, from which number, mean and variance follow; the release shows them
+    with an interval that holds the variance of the clamped values, divided by their number (that of
+    the table, as ``VAR_POP`` in SQL). Values are clamped to the range of the schema: bins play no
+    part, also for integers with a cell for every number.
+
+    Args:
+        domain: The domain.
+        attr: The attribute whose variance is asked.
+        by: Attributes (or ``attribute.level``) for each of whose cells a variance is asked.
+
+    Returns:
+        The workload, over the domain with the moments of the attribute beside its cells.
+
+    Raises:
+        WorkloadError: The attribute has no range of numbers, or the names do not fit.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain([sf.Numeric("income", (0, 100_000)), sf.Category("sex", ("F", "M"))])
+    >>> sf.variances(domain, "income", by=["sex"]).ratios[0].name
+    'variance income by sex'
+    """
+    return _spread_of(domain, attr, by, "variance")
+
+
+def standard_deviations(domain: Domain, attr: str, by: Sequence[str] = ()) -> Workload:
+    """The standard deviation of an attribute, for each combination of the ``by`` attributes.
+
+    The root of the variance, from the same queries: asked beside ``sf.variances`` it costs nothing.
+
+    Args:
+        domain: The domain.
+        attr: The attribute whose standard deviation is asked.
+        by: Attributes (or ``attribute.level``) for each of whose cells it is asked.
+
+    Returns:
+        The workload, over the domain with the moments of the attribute beside its cells.
+
+    Raises:
+        WorkloadError: The attribute has no range of numbers, or the names do not fit.
+    """
+    return _spread_of(domain, attr, by, "standard_deviation")
+
+
+def covariances(domain: Domain, a: str, b: str, by: Sequence[str] = ()) -> Workload:
+    """The covariance of two attributes, for each combination of the ``by`` attributes.
+
+    Four linear queries each, over the records that have a number in both columns; the release shows
+    the covariance of the clamped values, divided by their number, with its interval.
+
+    Args:
+        domain: The domain.
+        a: An attribute.
+        b: Another one.
+        by: Attributes (or ``attribute.level``) for each of whose cells a covariance is asked.
+
+    Returns:
+        The workload, over the domain with the products of both attributes beside its cells.
+
+    Raises:
+        WorkloadError: An attribute has no range of numbers, or the names do not fit.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain([sf.Numeric("age", (17, 90)), sf.Numeric("hours", (1, 99))])
+    >>> len(sf.covariances(domain, "age", "hours"))
+    4
+    """
+    by = _names(by, "by")
+    parts = moments_of(domain, [*_names(a, "covariances"), *_names(b, "covariances")], 1)
+    first, second = parts.columns
+    return _moment_workload(parts, by, [parts.statistic("covariance", first, second)])
+
+
+def moments(domain: Domain, attrs: Sequence[str], by: Sequence[str] = ()) -> Workload:
+    """All first and second moments of several attributes, for each combination of ``by``.
+
+    Number, sums, sums of squares and of products, over the records that have a number in every
+    column, planned as one: what ``sf.regress`` fits from. The release shows the variance of every
+    column, and the covariance and the correlation of every two.
+
+    Args:
+        domain: The domain.
+        attrs: Two to five attributes.
+        by: Attributes (or ``attribute.level``) for each of whose cells the moments are asked.
+
+    Returns:
+        The workload, over the domain with the moments of the attributes beside its cells.
+
+    Raises:
+        WorkloadError: An attribute has no range of numbers, there are too many of them, or the
+            names do not fit.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain([sf.Numeric("age", (17, 90)), sf.Numeric("hours", (1, 99))])
+    >>> [r.name for r in sf.moments(domain, ["age", "hours"]).ratios]
+    ['variance age', 'variance hours', 'covariance age, hours', 'correlation age, hours']
+    """
+    by = _names(by, "by")
+    names = _names(attrs, "moments")
+    if not 2 <= len(names) <= LIMITS.moment_columns:
+        raise WorkloadError(
+            f"moments are of 2 to {LIMITS.moment_columns} attributes together, got {len(names)}; "
+            "of one, ask for sf.variances"
+        )
+    parts = moments_of(domain, names, 2)
+    of_one = [parts.statistic("variance", name, name) for name in parts.columns]
+    pairs = list(combinations(parts.columns, 2))
+    of_two = [
+        parts.statistic(kind, a, b) for a, b in pairs for kind in ("covariance", "correlation")
+    ]
+    return _moment_workload(parts, by, [*of_one, *of_two])
+
+
+def _spread_of(domain: Domain, attr: str, by: Sequence[str], kind: SecondMomentKind) -> Workload:
+    by = _names(by, "by")
+    parts = moments_of(domain, _names(attr, f"{kind.replace('_', ' ')}s"), 2)
+    return _moment_workload(parts, by, [parts.statistic(kind, attr, attr)])
+
+
+def _moment_workload(
+    parts: MomentsOfValues, by: Sequence[str], statistics: Sequence[SecondMoment]
+) -> Workload:
+    terms: list[Term] = []
+    for text, row in parts.queries:
+        matrix = Matrix.of(row, (text,), "sum of")
+        terms += _along(
+            parts.domain, parts.moments.name, by, matrix, f"sum of {_by(text, by)}"
+        ).terms
+    named = tuple(s.renamed(_by(s.name, by)) for s in statistics)
+    return Workload(parts.domain, tuple(t.in_its_own_unit() for t in terms), named)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MomentsOfValues:
+    """Moments of columns as linear queries over the cells of `Moments`, and what follows from them.
+
+    Of one column the Bernstein polynomials of degree 2 are asked, of two columns of degree 1 the
+    products of (1 - s, s) and (1 - t, t), s and t the places in both ranges: no record adds more
+    than 1 to all of them together, and pure noise is added to these very queries. Of columns of
+    degree 2 the number, the sums and the products themselves are asked.
+    """
+
+    domain: Domain
+    moments: Moments
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The attributes, in the order of the domain."""
+        return tuple(each.name for each in self.moments.of)
+
+    @property
+    def _powers(self) -> list[tuple[int, ...]]:
+        """The products of powers of u that are spanned: number first."""
+        p = len(self.columns)
+        unit = [tuple(int(i == j) for j in range(p)) for i in range(p)]
+        squares = [tuple(2 * k for k in row) for row in unit] if self.moments.degree > 1 else []
+        crossed = [
+            tuple(a + b for a, b in zip(x, y, strict=True)) for x, y in combinations(unit, 2)
+        ]
+        return [(0,) * p, *unit, *squares, *crossed]
+
+    @property
+    def _basis(self) -> Array | None:
+        """The asked queries in terms of these products; None where they are the same."""
+        if len(self.columns) == 1:
+            return np.array([[1, -2, 1], [2, 0, -2], [1, 2, 1]]) / 4
+        if self.moments.degree == 1:
+            return np.array([[1, -1, -1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, 1, 1, 1]]) / 4
+        return None
+
+    @property
+    def queries(self) -> list[tuple[str, Array]]:
+        """What each asked query is the sum of, and its coefficients."""
+        rows = np.stack([self.moments.coefficients(p) for p in self._powers])
+        if self._basis is not None:
+            rows = self._basis @ rows
+        return list(zip(self._texts, rows, strict=True))
+
+    @property
+    def _texts(self) -> list[str]:
+        up, down, centred = [], [], []
+        for values in self.moments.sources:
+            name, (low, high) = values.of.name, (short_number(end) for end in values.ends)
+            width = short_number(values.ends[1] - values.ends[0])
+            up.append(f"(({name} - {low}) / {width})")
+            down.append(f"(({high} - {name}) / {width})")
+            centred.append(_centred_text(values))
+        if len(self.columns) == 1:
+            return [f"{down[0]}^2", f"2 {up[0]} {down[0]}", f"{up[0]}^2"]
+        if self.moments.degree == 1:
+            return [f"{a} {b}" for a in (down[0], up[0]) for b in (down[1], up[1])]
+        return [
+            " ".join(
+                f"({t})" + ("^2" if k == 2 else "") for t, k in zip(centred, p, strict=True) if k
+            )
+            or "1"
+            for p in self._powers
+        ]
+
+    def statistic(self, kind: SecondMomentKind, a: str, b: str, lost: int = 0) -> SecondMoment:
+        """A variance, covariance and so on; its groups are the queries, in order, from 0."""
+        powers = self._powers
+        from_products = np.eye(len(powers)) if self._basis is None else np.linalg.inv(self._basis)
+        places = {name: i for i, name in enumerate(self.columns)}
+        x, y = (powers[1 + places[name]] for name in (a, b))
+        wanted = [powers[0], x, y, tuple(i + j for i, j in zip(x, y, strict=True))]
+        if kind == "correlation":
+            wanted += [tuple(2 * k for k in p) for p in (x, y)]
+        forms = tuple(tuple(from_products[powers.index(p)].tolist()) for p in wanted)
+        ends = [self.moments.sources[places[name]].ends for name in (a, b)]
+        text = f"{kind.replace('_', ' ')} {a if a == b else f'{a}, {b}'}"
+        return SecondMoment(
+            text,
+            kind,
+            (a, b),
+            tuple(range(len(powers))),
+            forms,
+            (sum(ends[0]) / 2, sum(ends[1]) / 2),
+            (ends[0][1] / 2 - ends[0][0] / 2, ends[1][1] / 2 - ends[1][0] / 2),
+            self.moments.rounding,
+            lost,
+        )
+
+
+def moments_of(domain: Domain, names: Sequence[str], degree: int) -> MomentsOfValues:
+    """The moments of attributes as queries over the domain with these."""
+    check_domain(domain, "moments")
+    return MomentsOfValues(*with_moments(domain, names, degree))
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class MeanOfValues:
     """A mean of values as two queries: ``middle + half * (centred sum) / (number)``.
@@ -509,7 +753,7 @@ class MeanOfValues:
     @property
     def text(self) -> str:
         """What the centred sum is of."""
-        return f"({self.values.of.name} - {self._middle:.12g}) / {self._half:.12g}"
+        return _centred_text(self.values)
 
     @property
     def _middle(self) -> float:
@@ -525,6 +769,11 @@ class MeanOfValues:
         """The ratio that is the mean: the number of records is the term after the sum."""
         hidden = self.values.rounding
         return Ratio(name, numerator, numerator + 1, self._half, self._middle, hidden)
+
+
+def _centred_text(values: Values) -> str:
+    low, high = values.ends
+    return f"({values.of.name} - {low / 2 + high / 2:.12g}) / {high / 2 - low / 2:.12g}"
 
 
 def _padded(values: Values, coefficients: Array) -> Array:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -34,8 +34,13 @@ if TYPE_CHECKING:
     from sfumato.workload.statement import Statement
 
 __all__ = [
+    "Form",
     "Gram",
     "Ratio",
+    "SecondMoment",
+    "SecondMomentKind",
+    "Statistic",
+    "StatisticAnswers",
     "Workload",
     "marginal",
     "spread",
@@ -96,6 +101,57 @@ def spread(part: Numbers, domain: Domain, names: Sequence[str]) -> Numbers:
     return np.broadcast_to(part.reshape(shape), domain.shape)
 
 
+Published = TypeVar("Published", covariant=True)
+
+
+class StatisticAnswers(Protocol[Published]):
+    """What publishes statistics of several answers, one method for each kind."""
+
+    def means(self, ratio: Ratio, level: float) -> Published:
+        """The quotients of a ratio."""
+        ...
+
+    def second_moments(self, moment: SecondMoment, level: float) -> Published:
+        """Variances, covariances, or what follows from them."""
+        ...
+
+
+class Statistic(Protocol):
+    """What follows from the answers of several groups, row by row, and is not linear."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def terms(self) -> tuple[int, ...]:
+        """The groups that it follows from; its labels are those of the first."""
+        ...
+
+    @property
+    def column(self) -> str:
+        """The column that holds it in answers: ``mean``, ``variance``."""
+        ...
+
+    @property
+    def key(self) -> list[object]:
+        """What tells it from others, for stored responses."""
+        ...
+
+    def shifted(self, by: int) -> Statistic:
+        """The same behind so many other groups."""
+        ...
+
+    def renamed(self, name: str) -> Statistic:
+        """The same by another name."""
+        ...
+
+    def published(self, answers: StatisticAnswers[Published], level: float) -> Published:
+        """What is published of it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """A quotient of two asked terms, row by row: ``offset + scale * numerator / denominator``.
@@ -113,6 +169,88 @@ class Ratio:
     offset: float = 0.0
     hidden: float = 0.0
 
+    @property
+    def terms(self) -> tuple[int, ...]:
+        """The sum and the number of records."""
+        return self.numerator, self.denominator
+
+    @property
+    def column(self) -> str:
+        """A mean."""
+        return "mean"
+
+    @property
+    def key(self) -> list[object]:
+        """Its name and groups."""
+        return [self.name, *self.terms]
+
+    def shifted(self, by: int) -> Ratio:
+        """The same behind so many other groups."""
+        return replace(self, numerator=self.numerator + by, denominator=self.denominator + by)
+
+    def renamed(self, name: str) -> Ratio:
+        """The same by another name."""
+        return replace(self, name=name)
+
+    def published(self, answers: StatisticAnswers[Published], level: float) -> Published:
+        """The means."""
+        return answers.means(self, level)
+
+
+Form = tuple[float, ...]
+"""Coefficients of the answers of several groups: a linear function of them, row by row."""
+
+SecondMomentKind = Literal["variance", "standard_deviation", "covariance", "correlation"]
+
+
+@dataclass(frozen=True, slots=True)
+class SecondMoment:
+    """A variance or covariance, or what follows from it, of values in [-1, 1] and their halves.
+
+    With u and v the columns moved and scaled to [-1, 1], the forms are N, the sums of u, v and u v,
+    and for a correlation those of u^2 and v^2, as linear functions of the asked ``terms``. The
+    covariance is ``half_u half_v (sum uv / N - (sum u / N) (sum v / N))``. A variance is the
+    covariance of a column with itself. ``hidden`` bounds what the grid of the values can hide of
+    each mean of a product; ``lost`` is 1 where the divisor is N - 1.
+    """
+
+    name: str
+    kind: SecondMomentKind
+    columns: tuple[str, str]
+    terms: tuple[int, ...]
+    forms: tuple[Form, ...]
+    middles: tuple[float, float]
+    halves: tuple[float, float]
+    hidden: float = 0.0
+    lost: int = 0
+
+    @property
+    def column(self) -> str:
+        """The kind."""
+        return self.kind
+
+    @property
+    def key(self) -> list[object]:
+        """Its name, kind and groups, and how it follows from them."""
+        return [self.name, self.kind, list(self.terms), [list(f) for f in self.forms], self.lost]
+
+    @property
+    def is_of_one_column(self) -> bool:
+        """Whether it is about the spread of one column."""
+        return self.columns[0] == self.columns[1]
+
+    def shifted(self, by: int) -> SecondMoment:
+        """The same behind so many other groups."""
+        return replace(self, terms=tuple(t + by for t in self.terms))
+
+    def renamed(self, name: str) -> SecondMoment:
+        """The same by another name."""
+        return replace(self, name=name)
+
+    def published(self, answers: StatisticAnswers[Published], level: float) -> Published:
+        """The variances, covariances or what follows from them."""
+        return answers.second_moments(self, level)
+
 
 @dataclass(frozen=True, eq=False)
 class Workload:
@@ -124,7 +262,7 @@ class Workload:
     Args:
         domain: What a record may look like.
         terms: The groups of queries.
-        ratios: Which pairs of groups are a sum and a number, whose ratio is a mean.
+        ratios: Which groups have means, variances or covariances that follow from them.
         statements: The SELECTs that it was written as: which of its answers their columns are.
 
     >>> import sfumato as sf
@@ -136,7 +274,7 @@ class Workload:
 
     domain: Domain
     terms: tuple[Term, ...]
-    ratios: tuple[Ratio, ...] = ()
+    ratios: tuple[Statistic, ...] = ()
     statements: tuple[Statement, ...] = ()
 
     def __post_init__(self) -> None:
@@ -299,15 +437,11 @@ def union(works: Sequence[Workload]) -> Workload:
     """All queries of several workloads over one domain, in order."""
     domain = joined([work.domain for work in works])
     terms: list[Term] = []
-    ratios: list[Ratio] = []
+    ratios: list[Statistic] = []
     statements: list[Statement] = []
     for work in works:
-        shift = len(terms)
-        statements += (s.shifted(shift, len(ratios)) for s in work.statements)
-        ratios += (
-            replace(r, numerator=r.numerator + shift, denominator=r.denominator + shift)
-            for r in work.ratios
-        )
+        statements += (s.shifted(len(terms), len(ratios)) for s in work.statements)
+        ratios += (r.shifted(len(terms)) for r in work.ratios)
         terms += work.over(domain).terms
     return Workload(domain, tuple(terms), tuple(ratios), tuple(statements))
 

@@ -33,14 +33,18 @@ from sfumato.toml import STRICT, KeyPath, TomlFile, validated
 from sfumato.types import Array
 from sfumato.workload.build import (
     conjunctions,
+    covariances,
     marginals,
     means,
+    moments,
     predicates,
     prefixes,
     product,
     ranges,
+    standard_deviations,
     subsets,
     sums,
+    variances,
     windows,
 )
 from sfumato.workload.constraints import Constraints
@@ -101,6 +105,22 @@ class _Sums(_By):
     power: Literal[1, 2] = 1
 
 
+class _Variances(_By):
+    variances: str
+
+
+class _Deviations(_By):
+    standard_deviations: str
+
+
+class _Covariances(_By):
+    covariances: Annotated[Names, Field(min_length=2, max_length=2)]
+
+
+class _Moments(_By):
+    moments: Names
+
+
 class _Product(_Entry):
     product: dict[str, str | Annotated[list[Numbers], Field(fail_fast=True)]]
 
@@ -138,6 +158,16 @@ _KINDS: Final[dict[str, tuple[type[_Entry], Callable[..., Workload]]]] = {
     "windows": (_Windows, lambda d, e: windows(d, e.windows, e.width, e.by)),
     "means": (_Means, lambda d, e: means(d, e.means, e.by, e.values)),
     "sums": (_Sums, lambda d, e: sums(d, e.sums, e.by, e.power)),
+    "variances": (_Variances, lambda d, e: variances(d, e.variances, e.by)),
+    "standard_deviations": (
+        _Deviations,
+        lambda d, e: standard_deviations(d, e.standard_deviations, e.by),
+    ),
+    "covariances": (
+        _Covariances,
+        lambda d, e: covariances(d, e.covariances[0], e.covariances[1], e.by),
+    ),
+    "moments": (_Moments, lambda d, e: moments(d, e.moments, e.by)),
     "product": (_Product, lambda d, e: product(d, e.product)),
     "conjunctions": (_Conjunctions, lambda d, e: conjunctions(d, e.conjunctions, e.attributes)),
     "predicates": (_Predicates, lambda d, e: predicates(d, e.predicates, e.labels)),
@@ -209,7 +239,7 @@ def _named(work: Workload, name: str) -> Workload:
     is_one = len(work.terms) == 1
     terms = (replace(t, name=name if is_one else f"{name}: {t.name}") for t in work.terms)
     is_mean = len(work.ratios) == 1
-    ratios = (replace(r, name=name if is_mean else f"{name}: {r.name}") for r in work.ratios)
+    ratios = (r.renamed(name if is_mean else f"{name}: {r.name}") for r in work.ratios)
     return replace(work, terms=tuple(terms), ratios=tuple(ratios))
 
 

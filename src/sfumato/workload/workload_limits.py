@@ -57,6 +57,8 @@ class WorkloadLimits:
     """Conditions of one call of `predicates`."""
     terms: int = 2**18
     """Groups of queries in one workload; 100 attributes have 161,700 triples."""
+    moment_columns: int = 5
+    """Columns whose moments are measured together: 3^5 cells, as many sums in one SQL query."""
 
     # workload
     weight: float = 1e50

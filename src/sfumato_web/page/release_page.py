@@ -21,7 +21,6 @@ from sfumato.release.charts import chart_of, chart_rank
 from sfumato.release.labels import label_text
 from sfumato.release.provenance import guarantee
 from sfumato.release.report import number
-from sfumato.workload.workload import Ratio
 from sfumato_web.page.auth import PREFIX
 from sfumato_web.page.confirm import spent
 from sfumato_web.page.layout import (
@@ -198,7 +197,7 @@ class _Shown:
             drawn = _chart(self.result, group, level)
             if drawn is not None:
                 Chart(drawn, f"Released answers of {name}, with intervals")
-            term = group.numerator if isinstance(group, Ratio) else group
+            term = group if isinstance(group, int) else group.terms[0]
             if self.result.forecast.workload.terms[term].rows > LIMITS.group_rows:
                 paragraph("This group is too long for a page; it is in the files.", "note")
                 return

@@ -251,7 +251,7 @@ class GuardedDataset:
             "paid": paid,
             "groups": workload.digest(),
             "names": [[t.name, list(getattr(t, "labels", ()))] for t in workload.terms],
-            "means": [[r.name, r.numerator, r.denominator] for r in workload.ratios],
+            "means": [r.key for r in workload.ratios],
             "project": request.project,
             "level": request.level,
             **({"shares": True} if request.shares else {}),

@@ -122,7 +122,7 @@ def test_the_standard_error_of_a_mean_is_that_of_repeated_releases(domain):
         seen = measured(forecast, counts, words)
         estimates = LinearEstimates(forecast, reconstruct(forecast, seen), None, True)
         found.append(means_of(estimates, ratio, 0.95))
-    spread = np.std([f.mean[0] for f in found])
+    spread = np.std([f.value[0] for f in found])
     # The standard deviation of 400 draws is known to 3.6%: five of those.
     assert spread == pytest.approx(found[0].standard_error[0], rel=0.18)
 

@@ -157,3 +157,30 @@ def test_what_is_too_large_stays_so() -> None:
     file = parse_toml("[[workload]]\nmarginals = 50", "release.toml")
     with pytest.raises(TooLarge, match=r"release.toml, line 2: workload #1.marginals: 100 attr"):
         workload_from(file, domain)
+
+
+def test_second_moments_are_asked_in_a_file():
+    domain = sf.Domain(
+        [sf.Numeric("x", (0, 9)), sf.Numeric("y", (0, 1)), sf.Category("c", ("a", "b"))]
+    )
+    text = """
+        [[workload]]
+        variances = "x"
+        by = ["c"]
+        [[workload]]
+        standard_deviations = "x"
+        name = "spread"
+        [[workload]]
+        covariances = ["x", "y"]
+        [[workload]]
+        moments = ["x", "y"]
+    """
+    work = workload_from(parse_toml(text), domain)
+    assert [r.name for r in work.ratios] == [
+        "variance x by c",
+        "spread",
+        "covariance x, y",
+        *("variance x", "variance y", "covariance x, y", "correlation x, y"),
+    ]
+    with pytest.raises(sf.SfumatoError, match="covariances"):
+        workload_from(parse_toml('[[workload]]\ncovariances = ["x"]'), domain)
