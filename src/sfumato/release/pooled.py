@@ -46,7 +46,7 @@ from sfumato.text import shown
 from sfumato.types import Array, Noise
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.terms import Term
-from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload import Statistic, Workload
 
 __all__ = [
     "PooledForecast",
@@ -233,7 +233,7 @@ def _union(works: Sequence[Workload]) -> tuple[Workload, list[list[tuple[int, in
     places: dict[tuple[tuple[str, ...], str], int] = {}
     terms: list[Term] = []
     answered: list[list[tuple[int, int]]] = []
-    ratios: dict[tuple[int, int], Ratio] = {}
+    ratios: dict[str, Statistic] = {}
     for part, work in enumerate(works):
         at = []
         for local, term in enumerate(work.over(domain).terms):
@@ -246,9 +246,8 @@ def _union(works: Sequence[Workload]) -> tuple[Workload, list[list[tuple[int, in
             if all(p != part for p, _ in answered[places[key]]):
                 answered[places[key]].append((part, local))
         for r in work.ratios:
-            halves = (at[r.numerator], at[r.denominator])
-            moved = Ratio(r.name, *halves, r.scale, r.offset, r.hidden)
-            ratios.setdefault(halves, moved)
+            moved = r.placed(at)
+            ratios.setdefault(json.dumps(moved.key[1:]), moved)
     return Workload(domain, tuple(terms), tuple(ratios.values())), answered
 
 

@@ -139,8 +139,8 @@ class Statistic(Protocol):
         """What tells it from others, for stored responses."""
         ...
 
-    def shifted(self, by: int) -> Statistic:
-        """The same behind so many other groups."""
+    def placed(self, at: Sequence[int]) -> Statistic:
+        """The same where its groups, by their numbers, stand at other places."""
         ...
 
     def renamed(self, name: str) -> Statistic:
@@ -184,9 +184,9 @@ class Ratio:
         """Its name and groups."""
         return [self.name, *self.terms]
 
-    def shifted(self, by: int) -> Ratio:
-        """The same behind so many other groups."""
-        return replace(self, numerator=self.numerator + by, denominator=self.denominator + by)
+    def placed(self, at: Sequence[int]) -> Ratio:
+        """The same where its groups, by their numbers, stand at other places."""
+        return replace(self, numerator=at[self.numerator], denominator=at[self.denominator])
 
     def renamed(self, name: str) -> Ratio:
         """The same by another name."""
@@ -239,9 +239,9 @@ class SecondMoment:
         """Whether it is about the spread of one column."""
         return self.columns[0] == self.columns[1]
 
-    def shifted(self, by: int) -> SecondMoment:
-        """The same behind so many other groups."""
-        return replace(self, terms=tuple(t + by for t in self.terms))
+    def placed(self, at: Sequence[int]) -> SecondMoment:
+        """The same where its groups, by their numbers, stand at other places."""
+        return replace(self, terms=tuple(at[t] for t in self.terms))
 
     def renamed(self, name: str) -> SecondMoment:
         """The same by another name."""
@@ -441,7 +441,8 @@ def union(works: Sequence[Workload]) -> Workload:
     statements: list[Statement] = []
     for work in works:
         statements += (s.shifted(len(terms), len(ratios)) for s in work.statements)
-        ratios += (r.shifted(len(terms)) for r in work.ratios)
+        places = range(len(terms), len(terms) + len(work.terms))
+        ratios += (r.placed(places) for r in work.ratios)
         terms += work.over(domain).terms
     return Workload(domain, tuple(terms), tuple(ratios), tuple(statements))
 
