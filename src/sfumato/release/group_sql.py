@@ -26,7 +26,7 @@ import numpy as np
 from sfumato.errors import SqlError
 from sfumato.release.answers import Group, group_frame, key_term, named_groups
 from sfumato.release.estimates import Estimates
-from sfumato.release.labels import label_text, places_along
+from sfumato.release.labels import DERIVED_NUMBERS, label_text, places_along
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array
@@ -44,7 +44,7 @@ __all__ = [
 
 ANSWERS: Final = frozenset({"value", "unbiased"})
 """Columns of answers: sums of them have a law."""
-NUMBERS: Final = frozenset({*ANSWERS, "standard_error", "low", "high", "sum", "count", "mean"})
+NUMBERS: Final = frozenset({*ANSWERS, "standard_error", "low", "high", *DERIVED_NUMBERS})
 ROW: Final = "__row"
 HIDDEN: Final = "__part"
 

@@ -27,7 +27,9 @@ from sfumato.workload.queries import (
 from sfumato.workload.terms import StructuredLabel, Term
 
 __all__ = [
+    "DERIVED_NUMBERS",
     "RESERVED",
+    "SECOND_MOMENTS",
     "LabelAxis",
     "Labels",
     "axes_of",
@@ -46,7 +48,10 @@ __all__ = [
 Labels = npt.NDArray[Any]  # whole numbers, numbers, truth values, times, or objects (texts, mixed)
 
 _QUERY_COLUMNS: Final = ("group", "query", "value", "standard_error", "low", "high", "unbiased")
-RESERVED: Final = frozenset([*_QUERY_COLUMNS, "sum", "count", "mean", "probability"])
+SECOND_MOMENTS: Final = ("variance", "standard_deviation", "covariance", "correlation")
+DERIVED_NUMBERS: Final = ("sum", "count", "mean", *SECOND_MOMENTS)
+"""Columns of what follows from several answers, and of the numbers beside it."""
+RESERVED: Final = frozenset([*_QUERY_COLUMNS, *DERIVED_NUMBERS, "probability"])
 """Columns of answers; an attribute of such a name gets `` (attribute)`` after it."""
 
 

@@ -32,7 +32,7 @@ from sfumato.release.answers import (
     share_columns,
 )
 from sfumato.release.charts import chart_of, chosen_groups
-from sfumato.release.labels import axes_of, label_text
+from sfumato.release.labels import DERIVED_NUMBERS, SECOND_MOMENTS, axes_of, label_text
 from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.provenance import constraints_in_words, cost_in_words, provenance_json
 from sfumato.release.release_limits import LIMITS
@@ -208,7 +208,7 @@ def library() -> str:
     return bundle.replace("</script", "<\\/script")
 
 
-_NUMBERS = ("sum", "count", "mean", "value", "standard_error", "low", "high")
+_NUMBERS = (*DERIVED_NUMBERS, "value", "standard_error", "low", "high")
 _SHARED = ("value", "low", "high")  # numbers whose shares are shown beside them
 
 
@@ -621,9 +621,14 @@ def _table(shown: pd.DataFrame, rows_in_all: int, records: int | None) -> str:
     # Counts without a standard error are shown to one digit behind the point, means to three.
     unknown = pd.Series(nan if "mean" in numbers else 1.0, index=shown.index)
     errors = shown.get("standard_error", unknown).tolist()
+    # The error of a variance says nothing about the digits of the count and mean beside it.
+    beside = {"count", "mean"} if {*SECOND_MOMENTS} & {*numbers} else {""}
     columns = [[_cell(label_text(v)) for v in shown[c].tolist()] for c in labels]
     columns += [
-        [f"<td>{number(v / n, e / n)}</td>" for v, e in zip(shown[c].tolist(), errors, strict=True)]
+        [
+            f"<td>{number(v / n, nan if c in beside else e / n)}</td>"
+            for v, e in zip(shown[c].tolist(), errors, strict=True)
+        ]
         for names, n in ((numbers, 1), (_SHARED, records))
         if n is not None
         for c in names

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from sfumato.cli.output import counts
 from sfumato.release.answers import group_frame, named_groups
 from sfumato.release.charts import chart_of, chart_rank
-from sfumato.release.labels import label_text
+from sfumato.release.labels import DERIVED_NUMBERS, label_text
 from sfumato.release.provenance import guarantee
 from sfumato.release.report import number
 from sfumato_web.page.auth import PREFIX
@@ -60,7 +60,7 @@ FILES: Final = {
     "report.html": ("report", "text/html", "to read and send around"),
     "provenance.json": ("provenance", "application/json", "how it was made"),
 }
-_NUMBERS: Final = ("sum", "count", "mean", "value", "standard_error", "low", "high")
+_NUMBERS: Final = (*DERIVED_NUMBERS, "value", "standard_error", "low", "high")
 
 
 def register() -> None:

@@ -112,6 +112,8 @@ def test_variances_are_in_the_words_and_the_files_of_a_release(table, tmp_path):
     release.save(tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "2 variances" in page
+    count = release.answers("x", by="c")["count"].iloc[0]
+    assert f"<td>{count:,.3f}</td>" in page
     long = release.answers()
     assert (long["group"] == "variance x by c").sum() == 2
 
