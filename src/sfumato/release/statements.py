@@ -43,9 +43,10 @@ class ReleasedNumbers:
         return OutputNumbers(answers.value(), *answers.interval(self.level))
 
     def mean(self, ratio: int) -> OutputNumbers:
-        """The quotients of a ratio."""
-        means = self.estimates.means(self.estimates.workload.ratios[ratio], self.level)
-        return OutputNumbers(means.mean, means.low, means.high)
+        """The means, variances and so on of a statistic."""
+        statistic = self.estimates.workload.ratios[ratio]
+        derived = statistic.published(self.estimates, self.level)
+        return OutputNumbers(derived.value, derived.low, derived.high)
 
     def quantile(self, term: int, attribute: str, probability: float) -> OutputNumbers:
         """The quantiles of an attribute, by the groups of its running totals."""
