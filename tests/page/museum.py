@@ -105,13 +105,19 @@ def visitors(rows: int) -> str:
     return "age,ticket,weekday,guided\n" + "\n".join(lines) + "\n"
 
 
-def write_museum(folder: Path, rows: int = 4_000) -> Path:
-    """Tables, their domain and the configuration; returns the path of the latter."""
+def write_museum(folder: Path, rows: int = 4_000, number_is_public: bool = False) -> Path:
+    """Tables, their domain and the configuration; returns the path of the latter.
+
+    With ``number_is_public`` one visitor may be replaced, and none is dropped.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "museum.csv").write_text(visitors(rows))
     (folder / "archive.csv").write_text(visitors(300))
-    (folder / "museum.toml").write_text(DOMAIN)
-    (folder / "server.toml").write_text(CONFIG)
+    inside = 'records = "all-inside"\n\n' if number_is_public else ""
+    (folder / "museum.toml").write_text(inside + DOMAIN)
+    about = 'about = "Visitors of a museum, made up"'
+    replaced = f'{about}\nneighbours = "replace-one"' if number_is_public else about
+    (folder / "server.toml").write_text(CONFIG.replace(about, replaced))
     return folder / "server.toml"
 
 
@@ -126,12 +132,14 @@ class Museum:
 
 
 @contextmanager
-def museum_server(folder: Path, port: int = 0, before: str = "") -> Iterator[Museum]:
+def museum_server(
+    folder: Path, port: int = 0, before: str = "", number_is_public: bool = False
+) -> Iterator[Museum]:
     """Start the server on a free port (or this one), as a user would; stop it at the end.
 
     ``before`` is Python that runs in its process before it starts.
     """
-    config = write_museum(folder)
+    config = write_museum(folder, number_is_public=number_is_public)
     run = "import runpy; runpy.run_module('sfumato', run_name='__main__', alter_sys=True)"
     program = ["-c", f"{before}\n{run}"] if before else ["-m", "sfumato"]
     command = [sys.executable, *program, "serve", str(config), "--port", str(port)]

@@ -543,7 +543,7 @@ class _Planning:
 
     def _show(self, scaled: Rescaled) -> None:
         self.ratio = scaled.ratio
-        self.facts.set_content(facts_html(_facts(scaled)))
+        self.facts.set_content(facts_html(_facts(scaled, self.draft.records)))
         groups = [(n, f"{k:,}", counts(rmse), counts(most)) for n, k, rmse, most in scaled.groups]
         self.group_table.set_content(
             table_html(["group", "answers", "typical", "largest"], groups, "Forecast by group")
@@ -572,6 +572,8 @@ class _Planning:
         self.draft.records = max(1, int(self.records.value or 1))
         if self.plan is not None:
             self.preview = Preview(self.plan, self.draft.records)
+            scaled = Rescaled(self.plan, self.plan.budget, self.ratio)
+            self.facts.set_content(facts_html(_facts(scaled, self.draft.records)))
             self._show_chart()
 
 
@@ -586,11 +588,15 @@ def _planned(
     return plan, preview
 
 
-def _facts(scaled: Rescaled) -> list[tuple[str, str, str]]:
+def _facts(scaled: Rescaled, records: int) -> list[tuple[str, str, str]]:
+    """What is forecast; also as shares of so many people where their number will be public."""
     plan = scaled.plan
+    about = f"of {records:,} people, root mean square; one moves the histogram by 2/n"
+    share = ("As a share", f"± {counts(scaled.rmse / records)}", about)
     stopped = [("Stopped early", "yes", STOPPED)] if plan.stopped_early else []
     return [
         ("Typical error", f"± {counts(scaled.rmse)}", "counts, root mean square"),
+        *([share] if plan.total_is_public else []),
         ("Largest error", f"± {counts(scaled.largest)}", "counts, of the worst answer"),
         ("How good", *_certificate(plan)),
         ("Answers", f"{plan.workload.queries:,}", f"by {plan.mechanism}"),

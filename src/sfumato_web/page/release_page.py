@@ -61,6 +61,7 @@ FILES: Final = {
     "provenance.json": ("provenance", "application/json", "how it was made"),
 }
 _NUMBERS: Final = (*DERIVED_NUMBERS, "value", "standard_error", "low", "high")
+_SHARES: Final = {"share": "value", "share_low": "low", "share_high": "high"}
 
 
 def register() -> None:
@@ -121,7 +122,8 @@ def _written(dataset: GuardedDataset, key: str, file: str) -> bytes:
     kind = FILES[file][0]
     with TemporaryDirectory(prefix="sfumato-") as folder:
         kinds = {"synthetic": kind == "synthetic", "csv": kind == "answers_csv"}
-        paths = result.save(folder, level=request.level, **kinds)
+        shares = request.shares and bool(result.rows)
+        paths = result.save(folder, level=request.level, shares=shares, **kinds)
         return paths[kind].read_bytes()
 
 
@@ -160,11 +162,20 @@ class _Shown:
                 [
                     ("Answers", f"{forecast.workload.queries:,}", f"by {forecast.mechanism}"),
                     ("Typical error", f"± {counts(forecast.rmse)}", "counts, before projection"),
+                    *self._share_fact(),
                     ("Spent", *spent(forecast)),
                     ("Left", f"{self.left:.1%}", "of your budget for this table"),
                 ]
             )
             paragraph(guarantee(forecast), "note")
+
+    def _share_fact(self) -> list[tuple[str, str, str]]:
+        """The error as a share of all records, where their number is public."""
+        records = self.result.rows
+        if not records:
+            return []
+        error = f"± {counts(self.result.forecast.rmse / records)}"
+        return [("As a share", error, f"of the {records:,} records, whose number is public")]
 
     def _build_files(self) -> None:
         with card("Files", "The same answers to keep and to send on; all of it is public."):
@@ -202,7 +213,7 @@ class _Shown:
                 paragraph("This group is too long for a page; it is in the files.", "note")
                 return
             frame = group_frame(estimates, group, level)
-            _table(frame, name)
+            _table(frame, name, self.result.rows if isinstance(group, int) else None)
 
 
 def _last(rank: int | None) -> int:
@@ -213,7 +224,8 @@ def _chart(result: Release, group: Group, level: float) -> Drawn | None:
     return chart_of(result.estimates, group, level, "container")
 
 
-def _table(frame: pd.DataFrame, name: str) -> None:
+def _table(frame: pd.DataFrame, name: str, records: int | None) -> None:
+    """Answers, and shares of the public number of records where there is one."""
     numbers = [c for c in frame.columns if c in _NUMBERS]
     labels = [c for c in frame.columns if c not in (*_NUMBERS, "unbiased")]
     shown = frame.head(LIMITS.rows_shown)
@@ -223,7 +235,15 @@ def _table(frame: pd.DataFrame, name: str) -> None:
         [unescape(number(v, e)) for v, e in zip(shown[c].tolist(), errors, strict=True)]
         for c in numbers
     ]
-    heads = [*labels, *(c.replace("_", " ") for c in numbers)]
+    shares = _SHARES if records else {}
+    columns += [
+        [
+            unescape(number(v / (records or 1), e / (records or 1)))
+            for v, e in zip(shown[c].tolist(), errors, strict=True)
+        ]
+        for c in shares.values()
+    ]
+    heads = [*labels, *(c.replace("_", " ") for c in (*numbers, *shares))]
     rows = list(zip(*columns, strict=True))
     table(heads, rows, f"Answers of {name}", texts=len(labels))
     if len(frame) > len(shown):
