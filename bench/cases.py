@@ -146,6 +146,11 @@ def _prefixed_tables() -> Iterator[Case]:
 
 def _others() -> Iterator[Case]:
     """Census tables: unions of different products on the same attributes; random conditions."""
+    for title, holds in (("affine", lambda i, j: i + j), ("absdiff", lambda i, j: abs(i - j))):
+        keys = ((f"1-way prefixes and 2-way {title}", "10^10"),)
+        yield Case("rmse", keys, lambda h=holds: pairs_below((10,) * 10, h))
+    keys = (("1-way prefixes and 2-way affine", "50x100x7x4x2"),)
+    yield Case("rmse", keys, lambda: pairs_below(CPS, lambda i, j: i + j))
     yield Case("rmse", (("200 random rectangles", "10^12"),), lambda: rectangles(200))
     for d in (10, 20):
         keys = (("all monotone conjunctions", f"2^{d}"),)
@@ -235,3 +240,18 @@ def rows_of(listed: object, size: int) -> str | np.ndarray:
         for first, last in intervals:
             row[first : last + 1] = 1
     return rows
+
+
+def pairs_below(
+    sizes: Sequence[int], value: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> Workload:
+    """Running totals of every attribute, and of a number made of every two of them."""
+    domain = sf.Domain({f"x{i}": n for i, n in enumerate(sizes)})
+    work = sf.prefixes(domain, "x0")
+    for name in domain.names[1:]:
+        work = work | sf.prefixes(domain, name)
+    for first, second in combinations(domain.names, 2):
+        numbers = value(*np.indices((domain[first].size, domain[second].size)))
+        rows = [(numbers <= c).reshape(-1) for c in range(int(numbers.max()) + 1)]
+        work = work | sf.explicit(domain, [first, second], np.array(rows, dtype=float))
+    return work

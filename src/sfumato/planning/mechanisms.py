@@ -32,6 +32,7 @@ from sfumato.strategy.conditions import conditions
 from sfumato.strategy.conjunctions import conjunctions_by_polynomial, is_conjunctive
 from sfumato.strategy.degrees import by_degrees, least_variance, symmetric_set
 from sfumato.strategy.factorization import factorization, factorwise
+from sfumato.strategy.interactions import interactions
 from sfumato.strategy.laplace_optimum import laplace_optimum
 from sfumato.strategy.marginals import fourier, marginals_optimum
 from sfumato.strategy.matrix import dense
@@ -132,12 +133,32 @@ def _factorization(workload: Workload, noise: Noise, objective: Objective) -> St
         return _joint(workload, objective)
     if degrees is not None:
         return degrees
+    together = _by_interactions(workload, objective)
+    if together is not None and _gap(together, objective) <= LIMITS.interactions_ratio:
+        return together
     parts = _of_others(workload, others, noise, objective)
     if products:
         parts.insert(0, (_of_products(_part(workload, products), objective), products))
-    if len(parts) == 1:
-        return parts[0][0]
-    return combined("factorization", workload, parts, objective)
+    apart = (
+        parts[0][0] if len(parts) == 1 else combined("factorization", workload, parts, objective)
+    )
+    return apart if together is None else _better(apart, together, objective)
+
+
+def _by_interactions(workload: Workload, objective: Objective) -> Strategy | None:
+    """By sets of attributes, where every query looks at few of them."""
+    if objective == "max":
+        return None
+    with suppress(TooLarge):
+        return interactions(workload)
+    return None
+
+
+def _better(first: Strategy, second: Strategy, objective: Objective) -> Strategy:
+    """The one with less error, with the greater of both lower bounds."""
+    bounds = [b for b in (first.bound, second.bound) if b is not None]
+    is_first = first.weighted_error(objective) <= second.weighted_error(objective)
+    return replace(first if is_first else second, bound=max(bounds, default=None))
 
 
 def _by_degrees(workload: Workload) -> Strategy | None:
@@ -216,12 +237,7 @@ def _of_products(workload: Workload, objective: Objective) -> Strategy:
     if _gap(structured, objective) <= LIMITS.far_ratio or not _is_small(workload):
         return structured
     with suppress(PlanError), portion(LIMITS.joint_steps):
-        matrix = _joint(workload, objective)
-        bounds = [b for b in (matrix.bound, structured.bound) if b is not None]
-        bound = max(bounds, default=None)
-        is_better = matrix.weighted_error(objective) < structured.weighted_error(objective)
-        best = matrix if is_better else structured
-        return replace(best, bound=bound)
+        return _better(structured, _joint(workload, objective), objective)
     return structured
 
 

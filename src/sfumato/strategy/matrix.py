@@ -32,7 +32,13 @@ from sfumato.strategy.base import Block, Norm, Strategy
 from sfumato.strategy.measured import EXACT, WORD, Mixture
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Mask, Numbers, Objective, SearchProgress
-from sfumato.workload.predicates import Condition, joint_classes, leaves, truth_table
+from sfumato.workload.predicates import (
+    Condition,
+    cell_truth,
+    joint_classes,
+    leaves,
+    truth_table,
+)
 from sfumato.workload.queries import repeated
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Term
@@ -47,9 +53,11 @@ __all__ = [
     "dense",
     "distinct_columns",
     "distinct_queries",
+    "invertible_mixing",
     "mixture_of",
     "query_basis",
     "read",
+    "rounded_mixing",
 ]
 
 
@@ -163,10 +171,10 @@ def dense(
     basis, coordinates = query_basis(matrix, cells)
     root = best_root(matrix, queries.weights, objective, LIMITS.matrix_tolerance, progress, cells)
     whole = queries.matrix[basis]  # with the cells that no query counts
-    options = _invertible(root.mixing @ coordinates, whole)
+    options = invertible_mixing(root.mixing @ coordinates, whole)
     if len(options) > 1:
         options.insert(0, _helped(options[0], coordinates, queries.weights, root.lower, objective))
-    entries = _rounded(options, coordinates, whole, queries.weights, objective)
+    entries = rounded_mixing(options, coordinates, whole, queries.weights, objective)
     mixture = mixture_of(workload, columns, queries, basis, entries)
     inverse = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
     share = 1 / sqrt(mixture.maximum_column(2))
@@ -272,7 +280,7 @@ def _preferred(lengths: Array) -> Array:
     return np.asarray(1 + np.log(lengths / lengths.min()) / np.log(lengths.max() / lengths.min()))
 
 
-def _invertible(mixing: Array, basis: Numbers) -> list[Array]:
+def invertible_mixing(mixing: Array, basis: Numbers) -> list[Array]:
     """The symmetric root of ``mixing' mixing``: the same X, and one answer on every machine.
 
     X may not reach queries that are very small beside others. Then all are measured with a least
@@ -313,7 +321,7 @@ def _directions(mixing: Array) -> tuple[Array, Array]:
     return sizes, np.asarray(right, dtype=np.float64)
 
 
-def _rounded(
+def rounded_mixing(
     options: list[Array], coordinates: Array, basis: Numbers, weights: Array, objective: Objective
 ) -> Integers:
     """Integers in proportion to a mixing, as few bits as rounding may cost, of the least error.
@@ -695,6 +703,9 @@ def distinct_columns(domain: Domain, terms: Sequence[Term]) -> Columns:
     queries = sum(t.rows for t in terms)
     _check(domain, terms, queries)
     reading = read(domain, terms)
+    least = _columns_at_least(terms)
+    if least * queries > LIMITS.column_entries:
+        raise _too_many(reading, queries, least)
     states, sizes = reading.start(), np.ones(1)
     for axis, count in enumerate(reading.class_counts):
         if len(states) * count > LIMITS.column_moves:
@@ -723,6 +734,23 @@ def _check(domain: Domain, terms: Sequence[Term], queries: int) -> None:
             f"{cells:,} or more cells, are too many to be solved as one matrix of "
             f"{LIMITS.column_entries:,} coefficients; products of query sets have better ways"
         )
+
+
+def _columns_at_least(terms: Sequence[Term]) -> int:
+    """The product of the classes that queries on one attribute alone tell apart along each."""
+    masks: dict[str, list[Mask]] = {}
+    classes: dict[str, int] = {}
+    for term in terms:
+        product = term.as_product()
+        if product is not None and all(q.separates_cells for _, q in product.factors):
+            classes |= {name: q.size for name, q in product.factors}
+        for condition in term.as_conditions():
+            if len(condition.attributes) == 1:
+                (name,) = condition.attributes
+                masks.setdefault(name, []).append(cell_truth(term.domain, condition, (name,)))
+    for name, some in masks.items():
+        classes[name] = max(classes.get(name, 1), int(_joined(some).max()) + 1)
+    return prod(classes.values())
 
 
 def _moved(reading: Reading, axis: int, states: Words, sizes: Array) -> tuple[Words, Array]:

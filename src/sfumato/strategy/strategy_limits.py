@@ -336,6 +336,27 @@ class StrategyLimits:
     windows_cells: int = 2**23
     """Cells along the attribute of windows."""
 
+    # interactions
+    interaction_ways: int = 4
+    """Attributes of one query: it has interactions on all of their subsets."""
+    interaction_entries: int = 2**26
+    """Coefficients of all queries by cell, each on its own attributes: half a gigabyte."""
+    interaction_sets: int = 2**13
+    """Sets of attributes with a block of their own."""
+    interaction_queries: int = 2**11
+    """Queries whose inner products are decomposed for the lower bound."""
+    interaction_tolerance: float = 1e-3
+    """Of the optima that compare weights of cells."""
+    interaction_compared: int = 2**9
+    """Cells of a set of attributes up to which it counts where weights are compared."""
+    interaction_middle: int = 5
+    """Weight of the cells between the first and the last, where those are heavier."""
+    interaction_ends: tuple[int, ...] = (7, 9, 11)
+    """Weights of the first and the last cell beside it that are tried."""
+    interaction_weights: int = 8
+    """Whole weights of a cell on average on the way to oblique ones: fine enough, of few bits."""
+    interaction_parts: tuple[float, ...] = (0.25, 0.5, 1.0)
+    """Ways from equal weights of cells to those of the optimum of each attribute that are tried."""
     # matrix
     matrix_tolerance: float = 7e-5
     """Leaves room for rounding to integers below 1.0001."""

@@ -55,6 +55,7 @@ __all__ = [
     "Or",
     "attribute",
     "canonical_bytes",
+    "cell_truth",
     "check_conditions",
     "coarsest",
     "condition_form",
@@ -298,6 +299,21 @@ def truth_table(
             combine(out, truth_table(part, names, shape, cells_of), out=out)
         return out
     raise _not_a_condition(condition)
+
+
+def cell_truth(domain: Domain, condition: Condition, names: Sequence[str]) -> Mask:
+    """Whether the condition holds, for every cell of the table of these attributes.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"a": 3, "b": 2})
+    >>> cell_truth(domain, sf.attribute(domain, "a") > 0, ("a",)).tolist()
+    [False, True, True]
+    """
+
+    def cells_of(leaf: In) -> Mask:
+        return np.isin(np.arange(domain[leaf.attribute].size), leaf.codes)
+
+    return truth_table(condition, names, [domain[n].size for n in names], cells_of)
 
 
 def leaves(condition: Condition) -> Iterator[In]:
