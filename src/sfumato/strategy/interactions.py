@@ -128,7 +128,7 @@ class Interactions(GaussianStrategy):
 
     def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The sum of the longest columns of the blocks, one of which is in every record's reach."""
-        powers = self._once(("columns", norm), lambda: self._longest(norm))
+        powers = self.computed_once(("columns", norm), lambda: self._longest(norm))
         total = sum(p * s for p, s in zip(powers, scales, strict=True))
         return SensitivityBound(total * ROUND_UP, is_exact=False)
 
