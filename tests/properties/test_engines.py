@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import combinations
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -450,3 +451,47 @@ def test_grids_of_ranges_are_counted_the_same_on_every_engine(postgres, tmp_path
     cells = np.searchsorted(edges, [x for x in real if not math.isnan(x)], side="right") - 1
     by_hand = np.bincount(np.clip(cells, 0, grids[0].cells - 1), minlength=grids[0].cells)
     assert results["duckdb"][0] == by_hand.tolist()
+
+
+@pytest.mark.usefixtures("spark")
+def test_instants_have_the_same_local_times_on_every_engine(postgres, tmp_path):
+    """By the list of one zone database, on clocks that change, and by hand."""
+    some = np.random.default_rng(11).integers(0, 366 * 24 * 60, 400)
+    instants = [datetime(2024, 1, 1) + timedelta(minutes=int(m)) for m in some]
+    rows = pa.table({"seen": pa.array([*instants, None], pa.timestamp("us", "UTC"))})
+    local = DateTime(
+        "seen",
+        datetime(2024, 1, 1),
+        datetime(2025, 1, 1),
+        "hour",
+        outside="other",
+        nulls="missing",
+        timezone="America/New_York",
+    )
+    domain = Domain([local])
+    zone, utc = ZoneInfo("America/New_York"), ZoneInfo("UTC")
+    clocks = [i.replace(tzinfo=utc).astimezone(zone).replace(tzinfo=None) for i in instants]
+    codes = [local.bins_before(c.replace(minute=0)) if c >= local.start else None for c in clocks]
+    expected = np.zeros(local.size, dtype=np.int64)
+    for code in codes:
+        expected[local.other_code if code is None else code] += 1
+    expected[local.missing_code] = 1
+    for source in on_all_engines(rows, "instants", postgres, tmp_path).values():
+        counts = count_marginals(open_table(source), domain, [("seen",)]).reveal(("seen",))
+        np.testing.assert_array_equal(counts, expected)
+
+
+def test_durations_are_counted_in_their_unit_on_every_engine(postgres, spark):
+    spans = [timedelta(minutes=30), timedelta(hours=1), timedelta(hours=-1), timedelta(days=400)]
+    rows = pa.table({"x": pa.array([*spans, None], pa.duration("us"))})
+    hours = Domain(
+        [Numeric("x", (-10, 0, 1, 2), duration="hour", outside="other", nulls="missing")]
+    )
+    sources = {
+        "duckdb": rows,
+        "postgres": in_postgres(postgres, "spans", rows, x="interval"),
+        "spark": spark.createDataFrame([(s,) for s in [*spans, None]], "x interval day to second"),
+    }
+    for engine, source in sources.items():
+        found = count_marginals(open_table(source), hours, [("x",)]).reveal(("x",))
+        assert found.tolist() == [1, 1, 1, 1, 1], engine

@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.domain.domain_limits import LIMITS
+from sfumato.domain.time_zones import check_zone
 from sfumato.errors import SchemaError, TooLarge, WorkloadError
 from sfumato.text import did_you_mean, listing, shown
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric
 
 __all__ = [
+    "DURATIONS",
     "MISSING",
     "OTHER",
     "UNPARSED",
@@ -57,6 +59,7 @@ __all__ = [
     "CellRange",
     "Comparison",
     "DateTime",
+    "Duration",
     "Integer",
     "Level",
     "Nulls",
@@ -75,9 +78,20 @@ Value = str | int | float | bool | date | datetime
 Outside = Literal["drop", "other", "clamp", "first"]
 Nulls = Literal["drop", "missing", "first"]
 Unparsed = Literal["null", "other", "drop", "cell"]
+Duration = Literal["microsecond", "millisecond", "second", "minute", "hour", "day", "week"]
 Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
 
 OTHER: Final = "(other)"
+DURATIONS: Final[dict[str, int]] = {
+    "microsecond": 1,
+    "millisecond": 1000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+"""Microseconds of the units that durations are counted in."""
 MISSING: Final = "(missing)"
 UNPARSED: Final = "(unparsed)"
 
@@ -427,6 +441,13 @@ class Attribute(ABC):
                 "with fewer groups"
             )
 
+    def _check_duration(self, duration: object) -> None:
+        if duration is not None and duration not in DURATIONS:
+            raise self._fault(
+                f"duration = {shown(duration)} is not one of {', '.join(map(repr, DURATIONS))}"
+                f"{did_you_mean(duration, DURATIONS)}"
+            )
+
     def _fault(self, message: str) -> SchemaError:
         return SchemaError(f"attribute {self.name!r}: {message}")
 
@@ -684,6 +705,7 @@ class Integer(Attribute):
             count it as ``"other"``.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
+        duration: The unit that a column of durations is counted in, such as ``"hour"``.
         unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
             ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
         from_column: The column, if it is not that of the name.
@@ -702,6 +724,7 @@ class Integer(Attribute):
     min: int
     max: int
     width: int = 1
+    duration: Duration | None = field(default=None, kw_only=True)
 
     kind: ClassVar[str] = "integer"
 
@@ -750,6 +773,7 @@ class Integer(Attribute):
             raise self._fault(f"max = {self.max} is below min = {self.min}")
         if self.width < 1:
             raise self._fault(f"width = {self.width} must be at least 1")
+        self._check_duration(self.duration)
         super().__post_init__()
 
     @property
@@ -831,6 +855,7 @@ class Numeric(Attribute):
             count it as ``"other"``.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
+        duration: The unit that a column of durations is counted in, such as ``"hour"``.
         unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
             ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
         from_column: The column, if it is not that of the name.
@@ -845,6 +870,7 @@ class Numeric(Attribute):
     """
 
     edges: tuple[float, ...]
+    duration: Duration | None = field(default=None, kw_only=True)
 
     kind: ClassVar[str] = "numeric"
 
@@ -897,6 +923,7 @@ class Numeric(Attribute):
             raise self._fault(
                 f"edges must rise, but {before} is followed by {after} (the bins would overlap)"
             )
+        self._check_duration(self.duration)
         super().__post_init__()
 
     def _edge(self, value: object) -> float:
@@ -1025,6 +1052,8 @@ class DateTime(Attribute):
             range, count it as ``"other"``.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
+        timezone: The zone whose clocks count, such as ``"Europe/Rome"``, for times that are
+            instants (with a zone of their own); others are taken as they are stored.
         unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
             ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
         from_column: The column, if it is not that of the name.
@@ -1042,6 +1071,7 @@ class DateTime(Attribute):
     start: datetime
     end: datetime
     step: str = "day"
+    timezone: str | None = field(default=None, kw_only=True)
 
     kind: ClassVar[str] = "datetime"
 
@@ -1095,6 +1125,11 @@ class DateTime(Attribute):
                 f"start = {self.start}: steps of a {unit} must start on day 1 to 28 of a month, "
                 "which every month has"
             )
+        if self.timezone is not None:
+            try:
+                check_zone(self.timezone)
+            except SchemaError as error:
+                raise self._fault(str(error)) from None
         super().__post_init__()
 
     def _moment(self, key: str, value: object) -> datetime:

@@ -34,6 +34,10 @@ class DomainLimits:
     line_characters: int = 96
     """Characters of a line of a schema file that is written, so that people can read it."""
 
+    # time zones
+    zone_changes: int = 1_000
+    """Changes of clocks from the start to the end of an attribute: five centuries of summers."""
+
     # discovery
     keys_published: int = 100_000
     """Keys of one discovery: as many values as a category of a schema file can reasonably list."""

@@ -314,7 +314,16 @@ _TEXT = _Part(
 
 _BOOLEAN = _Part(remarks=(), lines=('kind = "boolean"',), warning="")
 
+_DURATION = replace(
+    _NUMERIC,
+    remarks=(
+        "Durations, counted in the unit that duration names: second, minute, hour, day, week.",
+    ),
+    lines=(*_NUMERIC.lines, 'duration = "hour"'),
+)
+
 _BY_FAMILY = {
+    "interval": _DURATION,
     "float": _NUMERIC,
     "decimal": _NUMERIC,
     "string": _TEXT,

@@ -38,6 +38,7 @@ from sfumato.domain.attributes import (
     Boolean,
     Category,
     DateTime,
+    Duration,
     Integer,
     Level,
     Numeric,
@@ -450,6 +451,7 @@ class _IntegerTable(_OrderedTable):
     min: int
     max: int
     width: int = 1
+    duration: Duration | None = None
 
 
 class _NumericTable(_OrderedTable):
@@ -458,6 +460,7 @@ class _NumericTable(_OrderedTable):
     min: float | None = None
     max: float | None = None
     bins: Annotated[int, Field(ge=1, le=LIMITS.bins)] | None = None
+    duration: Duration | None = None
 
 
 class _DateTimeTable(_OrderedTable):
@@ -465,6 +468,7 @@ class _DateTimeTable(_OrderedTable):
     start: Moment
     end: Moment
     step: str = "day"
+    timezone: Annotated[str, Field(min_length=1)] | None = None
 
 
 class _OpenTable(BaseModel):
@@ -753,11 +757,29 @@ def _built(name: str, read: _AttributeTable) -> Attribute:
     if isinstance(read, _CategoryTable):
         return Category(name, tuple(read.values or ()), outside=outside, nulls=nulls)
     if isinstance(read, _IntegerTable):
-        return Integer(name, read.min, read.max, read.width, outside=outside, nulls=nulls)
+        return Integer(
+            name,
+            read.min,
+            read.max,
+            read.width,
+            outside=outside,
+            nulls=nulls,
+            duration=read.duration,
+        )
     if isinstance(read, _NumericTable):
-        return Numeric(name, tuple(read.edges or ()), outside=outside, nulls=nulls)
+        return Numeric(
+            name, tuple(read.edges or ()), outside=outside, nulls=nulls, duration=read.duration
+        )
     if isinstance(read, _DateTimeTable):
-        return DateTime(name, read.start, read.end, read.step, outside=outside, nulls=nulls)
+        return DateTime(
+            name,
+            read.start,
+            read.end,
+            read.step,
+            outside=outside,
+            nulls=nulls,
+            timezone=read.timezone,
+        )
     return Boolean(name, outside=outside, nulls=nulls)
 
 
@@ -850,16 +872,21 @@ def _own_keys(attribute: Attribute) -> list[str]:
         return [f"values = {toml_list(attribute.values)}"]
     if isinstance(attribute, Integer):
         width = [] if attribute.width == 1 else [f"width = {attribute.width}"]
-        return [f"min = {attribute.min}", f"max = {attribute.max}", *width]
+        return [f"min = {attribute.min}", f"max = {attribute.max}", *width, *_duration(attribute)]
     if isinstance(attribute, Numeric):
-        return [f"edges = {toml_list(attribute.edges)}"]
+        return [f"edges = {toml_list(attribute.edges)}", *_duration(attribute)]
     if isinstance(attribute, DateTime):
         return [
             f"start = {toml_value(attribute.start)}",
             f"end = {toml_value(attribute.end)}",
             f"step = {toml_value(attribute.step)}",
+            *([f"timezone = {toml_text(attribute.timezone)}"] if attribute.timezone else []),
         ]
     return []
+
+
+def _duration(attribute: Integer | Numeric) -> list[str]:
+    return [] if attribute.duration is None else [f'duration = "{attribute.duration}"']
 
 
 def _members(attribute: Attribute, codes: Sequence[int]) -> str:

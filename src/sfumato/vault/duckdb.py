@@ -32,6 +32,7 @@ __all__ = [
     "duckdb_table",
     "parquet_table",
     "query_view",
+    "with_durations",
 ]
 
 
@@ -205,8 +206,8 @@ class DuckDB(Engine):
 
     def whole(self, column: str, kind: dt.DataType) -> str:
         """A signed 64-bit integer; unsigned ones that are greater become its maximum."""
-        if kind.is_uint64():
-            column = f"LEAST({column}, {_MAXIMUM_WORD})"
+        if kind.is_uint64():  # LEAST alone would leave nulls out
+            column = f"(CASE WHEN {column} IS NOT NULL THEN LEAST({column}, {_MAXIMUM_WORD}) END)"
         return column if kind.is_int64() else f"CAST({column} AS BIGINT)"
 
     def number(self, column: str, kind: dt.DataType) -> str:
@@ -233,6 +234,10 @@ class DuckDB(Engine):
         low, high = (f"{sort} '{year}-01-01{zone}'" for year in ("0001", "10000"))
         inside = f"CASE WHEN {column} >= {low} AND {column} < {high} THEN {column} END"
         return self.ranged_moment(column, sort, zone, f"epoch_us({inside})")
+
+    def microseconds(self, column: str) -> str:
+        """Durations as a float, a month as 30 days; what is too long for 64 bits is null."""
+        return f"CAST(TRY(epoch_us({column})) AS DOUBLE)"
 
     def identifier(self, column: str, kind: dt.DataType) -> str:
         """A privacy unit as text, with times told apart to the nanosecond.
@@ -339,6 +344,32 @@ def parquet_table(paths: Sequence[str], engine: DuckDB) -> str:
     return sealed(
         lambda: engine.parquet(paths), f"{shown(paths[0])} is not a Parquet file or is damaged"
     )
+
+
+def with_durations(paths: Sequence[str], rows: str, engine: DuckDB) -> str:
+    """The name of a view in which durations are some: Parquet has none, and Arrow's are numbers."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    units = {
+        field.name: field.type.unit
+        for field in pq.read_schema(paths[0])
+        if pa.types.is_duration(field.type)
+    }
+    if not units:
+        return rows
+
+    def made(name: str, unit: str) -> str:
+        column, size = quoted(name), {"s": 10**6, "ms": 10**3}.get(unit, 1)
+        furthest = (2**62 - 1) // size
+        # LEAST and GREATEST leave nulls out.
+        near = f"LEAST(GREATEST({column}, -{furthest}), {furthest}) * {size}"
+        count = f"(CASE WHEN {column} IS NOT NULL THEN {near} END)"
+        count = f"({column} // 1000)" if unit == "ns" else count
+        return f"to_microseconds({count}) AS {column}"
+
+    replaced = ", ".join(made(name, unit) for name, unit in units.items())
+    return engine.view(f"SELECT * REPLACE ({replaced}) FROM {rows}")  # noqa: S608
 
 
 def duckdb_table(paths: Sequence[str], table: str, engine: DuckDB) -> tuple[str, bool]:

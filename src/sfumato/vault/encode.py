@@ -31,10 +31,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
-from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.attributes import (
+    DURATIONS,
+    Attribute,
+    Boolean,
+    Category,
+    DateTime,
+    Duration,
+    Integer,
+    Numeric,
+)
 from sfumato.domain.discovery import OpenDomain
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
+from sfumato.domain.time_zones import zone_offsets
 from sfumato.domain.values import UNIT_BITS, Fractional, Moments, Values, read_as_values
 from sfumato.errors import TableError
 from sfumato.random import WordSource, system_words
@@ -87,6 +97,7 @@ _FITTING: Final[dict[str, tuple[str, ...]]] = {
     "numeric": _NUMBERS,
     "boolean": ("boolean", "integer"),
     "datetime": ("date", "timestamp"),
+    "duration": ("interval",),
 }
 _UNITS: Final = (*_NUMBERS, "text", "boolean", "date", "timestamp")
 
@@ -135,7 +146,7 @@ def family(kind: dt.DataType) -> str:
     """The family of an ibis type: integer, float, decimal, text, boolean, date, timestamp."""
     if kind.is_string() or kind.is_uuid():
         return "text"
-    for name in ("integer", "floating", "decimal", "boolean", "date", "timestamp"):
+    for name in ("integer", "floating", "decimal", "boolean", "date", "timestamp", "interval"):
         if getattr(kind, f"is_{name}")():
             return name.removesuffix("ing")
     return "other"
@@ -148,6 +159,8 @@ def _fault(table: Table, attribute: Attribute) -> str:
     if isinstance(attribute, Category):
         is_text = isinstance(attribute.values[0], str)
         declared = "text category" if is_text else "whole-number category"
+    if _duration(attribute) is not None:
+        declared = "duration"
     column = attribute.column
     is_untyped = column in table.untyped
     kind = table.types[column]
@@ -169,8 +182,18 @@ def _fault(table: Table, attribute: Attribute) -> str:
     return ""
 
 
+def _duration(attribute: Attribute) -> Duration | None:
+    """The unit that durations are counted in, if the attribute is made of them."""
+    return attribute.duration if isinstance(attribute, Integer | Numeric) else None
+
+
 def _nested(column: str, kind: dt.DataType) -> str:
-    """What to do about a column that holds several values in a record, nothing for one value."""
+    """What to do about a column of durations, or one of several values in a record."""
+    if kind.is_interval():
+        return (
+            'it holds durations, which are counted in a unit: kind = "numeric" (or "integer") with '
+            'duration = "hour" for example'
+        )
     if kind.is_struct():
         names = [f"{column}.{name}" for name in kind.fields]
         return f"it holds records of named fields, so declare one of them: {listing(names)}"
@@ -196,6 +219,7 @@ def _bounds(attribute: Attribute) -> tuple[int, ...]:
 Form = Literal["whole", "number", "text", "moment"]
 
 _ISO: Final = TextRules()
+_OFFSET: Final = r":[0-9]{2}[0-9.]*\s*([zZ]|UTC|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _TRUE: Final = ("true", "t", "yes", "y", "1")
 _FALSE: Final = ("false", "f", "no", "n", "0")
 
@@ -207,19 +231,26 @@ class Held:
     value: str
     form: Form
     is_null: str
+    is_instant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How the column of values is made; ``is_null`` only where it is not that the value is null."""
+    """How the column of values is made; ``is_null`` only where it is not that the value is null.
+
+    ``is_instant``: a moment that is the same everywhere, and not what some clock shows.
+    """
 
     value: str
     form: Form
     is_null: str | None = None
+    is_instant: bool = False
 
 
 def typed(attribute: Attribute, column: str, kind: dt.DataType, engine: Engine) -> Made:
     """A typed column in the form that its attribute is compared in."""
+    if kind.is_interval():
+        return Made(_in_units(attribute, engine.microseconds(column), engine), "number")
     form = _form(attribute, kind)
     made = {
         "whole": engine.whole,
@@ -227,7 +258,13 @@ def typed(attribute: Attribute, column: str, kind: dt.DataType, engine: Engine) 
         "text": engine.text,
         "moment": engine.moment,
     }[form]
-    return Made(made(column, kind), form)
+    is_instant = kind.is_timestamp() and kind.timezone is not None
+    return Made(made(column, kind), form, is_instant=is_instant)
+
+
+def _in_units(attribute: Attribute, microseconds: str, engine: Engine) -> str:
+    """A number of microseconds in the unit of the attribute."""
+    return f"({microseconds} / {engine.float_literal(DURATIONS[_duration(attribute) or 'second'])})"
 
 
 def _form(attribute: Attribute, kind: dt.DataType) -> Form:
@@ -262,13 +299,23 @@ def interpreted(attribute: Attribute, text: str, engine: Engine, rules: TextRule
             is_null,
         )
     if isinstance(attribute, DateTime):
-        if not rules.date_formats:
-            moment, kind = engine.read_as(bare, "TIMESTAMP"), dt.Timestamp(scale=6)
-        else:
-            moment = engine.read_date(bare, rules.date_formats)
+        if rules.date_formats:
+            read = engine.read_date(bare, rules.date_formats)
             has_zone = any("%z" in each.lower() for each in rules.date_formats)
             kind = dt.Timestamp("UTC" if has_zone else None, scale=6)
-        return Made(engine.moment(moment, kind), "moment", is_null)
+            return Made(engine.moment(read, kind), "moment", is_null, is_instant=has_zone)
+        moment = engine.moment(engine.read_as(bare, "TIMESTAMP"), dt.Timestamp(scale=6))
+        if attribute.timezone is not None:  # a text may say how far from UTC it is
+            instant = engine.moment(
+                engine.read_as(bare, "TIMESTAMPTZ"), dt.Timestamp("UTC", scale=6)
+            )
+            local = _local(attribute, instant, engine)
+            is_offset = f"regexp_matches({bare}, {engine.literal(_OFFSET)})"
+            moment = f"(CASE WHEN {is_offset} THEN {local} ELSE {moment} END)"
+        return Made(moment, "moment", is_null)
+    if _duration(attribute) is not None:
+        number = _in_units(attribute, engine.microseconds(engine.read_as(bare, "INTERVAL")), engine)
+        return Made(number, "number", is_null)
     number = engine.read_number(bare, rules.decimal, rules.thousands)
     is_nan = f"COALESCE(isnan({number}), FALSE)"
     return Made(number, "number", f"({is_null} OR {is_nan})")
@@ -492,9 +539,17 @@ def _grid_value(attribute: Values, held: Held, engine: Engine) -> str:
 def _datetime(attribute: DateTime, held: Held, engine: Engine) -> str:
     start, end = _micros(attribute.start), _micros(attribute.end)
     moment = held.value
+    if attribute.timezone is not None and held.is_instant:
+        moment = _local(attribute, moment, engine)
     inside = _where(f"{moment} >= {start} AND {moment} < {end}", moment)
     code = _step(attribute, inside, engine)
     return _clamped(attribute, held.is_null, code, f"{moment} < {start}", f"{moment} >= {end}")
+
+
+def _local(attribute: DateTime, instant: str, engine: Engine) -> str:
+    """What clocks of the zone of the attribute show, the same on every engine."""
+    changes, offsets = zone_offsets(str(attribute.timezone), attribute.start, attribute.end)
+    return engine.local_moment(instant, changes, offsets)
 
 
 def _step(attribute: DateTime, moment: str, engine: Engine) -> str:
@@ -684,7 +739,8 @@ def _encoding(
                 values[f"u{i}"] = f"({column} IS NULL)"
             is_text = f"(v{i} IS NULL AND NOT n{i})"
             unparsed[i] = f"(u{i} OR {is_text})" if table.has_unreadable else is_text
-        columns.append(Held(f"v{i}", made.form, f"n{i}" if made.is_null else f"(v{i} IS NULL)"))
+        is_null = f"n{i}" if made.is_null else f"(v{i} IS NULL)"
+        columns.append(Held(f"v{i}", made.form, is_null, made.is_instant))
     if unit is not None:
         column = engine.column(reading.places[-1])
         is_untyped = unit.column in table.untyped

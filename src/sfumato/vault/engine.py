@@ -196,6 +196,22 @@ class Engine(ABC):
     def moment(self, column: str, kind: dt.DataType) -> str:
         """Dates and times in the form ``moment``."""
 
+    def microseconds(self, column: str) -> str:
+        """Durations as a float; of months and years, those of the engine."""
+        return f"(CAST(EXTRACT(EPOCH FROM {column}) AS {self.double}) * 1000000)"
+
+    def local_moment(self, moment: str, changes: Sequence[int], offsets: Sequence[int]) -> str:
+        """What clocks show at a moment in UTC, by halving: ``offsets`` hold between ``changes``."""
+
+        def within(low: int, high: int) -> str:
+            if low == high:
+                return str(offsets[low])
+            middle = (low + high) // 2
+            left, right = within(low, middle), within(middle + 1, high)
+            return f"CASE WHEN {moment} < {changes[middle]} THEN {left} ELSE {right} END"
+
+        return f"({moment} + ({within(0, len(changes))}))"
+
     def ranged_moment(self, column: str, kind: str, zone: str, since: str) -> str:
         """``since`` for a date or time from the year 1 to 9999; `EARLIEST` or `LATEST` outside."""
         low, high = (f"{kind} '{year}-01-01{zone}'" for year in ("0001", "10000"))

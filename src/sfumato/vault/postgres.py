@@ -62,6 +62,7 @@ _PLAIN: Final = {
     "date": "date",
     "timestamp": "timestamp(6)",
     "timestamptz": "timestamp('UTC', 6)",
+    "interval": "interval('us')",
     "uuid": "uuid",
     **dict.fromkeys(("text", "varchar", "bpchar", "name", "citext"), "string"),
 }

@@ -226,6 +226,14 @@ class Spark(Engine):
             f"ELSE {since} END"
         )
 
+    def microseconds(self, column: str) -> str:
+        """Durations of days and seconds as a float."""
+        seconds = " + ".join(
+            f"CAST(EXTRACT({part} FROM {column}) AS DOUBLE) * {size}"
+            for part, size in (("DAY", 86400), ("HOUR", 3600), ("MINUTE", 60), ("SECOND", 1))
+        )
+        return f"(({seconds}) * 1000000D)"
+
     def float_identifier(self, column: str) -> str:
         """A float as text: Spark's own text of a fraction."""
         number = f"CAST({column} AS DOUBLE)"
@@ -452,8 +460,10 @@ def _spark_type(kind: SparkType) -> dt.DataType:
     """The type of a column, ``unknown`` for what no attribute can be read from."""
     import ibis.expr.datatypes as dt
     from ibis.backends.pyspark.datatypes import PySparkType
-    from pyspark.sql.types import TimestampType
+    from pyspark.sql.types import DayTimeIntervalType, TimestampType
 
+    if isinstance(kind, DayTimeIntervalType):
+        return dt.Interval("us")
     if isinstance(kind, TimestampType):  # an instant, which ibis takes for a time without a zone
         return dt.Timestamp(timezone="UTC", scale=6)
     try:

@@ -24,14 +24,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeGuard
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
 from sfumato.text import listing, shown
 from sfumato.vault.csv import blocks, csv_columns
-from sfumato.vault.duckdb import DuckDB, duckdb_table, parquet_table, query_view
+from sfumato.vault.duckdb import (
+    DuckDB,
+    duckdb_table,
+    parquet_table,
+    query_view,
+    with_durations,
+)
 from sfumato.vault.engine import Engine, EngineTable, fresh_name, quoted, quoted_text
 from sfumato.vault.excel import sheet_columns, sheet_texts
 from sfumato.vault.json_lines import field_text, lines
@@ -340,7 +346,7 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
         if query is not None:
             rows = query_view(files, query, engine)
         elif files.kind == "parquet":
-            rows = parquet_table(files.paths, engine)
+            rows = with_durations(files.paths, parquet_table(files.paths, engine), engine)
         else:
             rows, is_query = duckdb_table(files.paths, files.table, engine)
     except TableError:
@@ -858,6 +864,9 @@ def _arrow(table: pa.Table) -> MemoryColumns:
     return MemoryColumns(_types(names, get=lambda name: table.slice(0, 0)[name]), untyped, get)
 
 
+_SHORT_PERIODS: Final = frozenset(("h", "bh", "cbh", "min", "s", "ms", "us", "ns", "H", "T", "S"))
+
+
 def _pandas(frame: pd.DataFrame) -> MemoryColumns:
     import pyarrow as pa
 
@@ -869,6 +878,8 @@ def _pandas(frame: pd.DataFrame) -> MemoryColumns:
 
     def column(name: str, rows: int | None = None) -> pa.ChunkedArray:
         series = frame.iloc[:rows, place[name]]
+        if str(series.dtype).startswith("period["):
+            return _periods(series)
         if name in untyped or getattr(series.dtype, "storage", "") == "python":
             gone = series.isna().tolist()
             texts = [
@@ -882,6 +893,22 @@ def _pandas(frame: pd.DataFrame) -> MemoryColumns:
         return pa.table({name: _plain(column(name)) for name in columns})
 
     return MemoryColumns(_types(names, get=lambda name: column(name, 0)), untyped, get)
+
+
+def _periods(series: pd.Series[Any]) -> pa.ChunkedArray:
+    """The first moment of each period, in seconds; null where there is none.
+
+    Counted in days or seconds, which reach further than times do, so that no period fails.
+    """
+    import pyarrow as pa
+
+    periods: Any = series.array
+    is_short = periods.freq.rule_code.partition("-")[0] in _SHORT_PERIODS
+    counts = periods.asfreq("s" if is_short else "D", how="start").asi8
+    size = 1 if is_short else 86_400
+    furthest = (2**63 - 2) // 10**6 // size
+    seconds = counts.clip(-furthest, furthest) * size
+    return pa.chunked_array([pa.array(seconds, pa.timestamp("s"), mask=periods.isna())])
 
 
 def _value_text(value: object) -> str | None:
@@ -923,6 +950,8 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.float32())
     if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms"):
         return _microseconds(column)
+    if pa.types.is_duration(kind):
+        return _bounded(column, 2**62 - 1).cast(pa.duration("us"), safe=False)
     if hasattr(pa.types, "is_string_view") and pa.types.is_string_view(kind):
         return column.cast(pa.large_string())
     return column
@@ -954,13 +983,20 @@ def _decoded(value: bytes | None) -> str | None:
 def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Times of a coarser unit, with those that microseconds cannot hold at the nearest they can."""
     import pyarrow as pa
+
+    return _bounded(column, 2**63 - 2).cast(pa.timestamp("us", column.type.tz))
+
+
+def _bounded(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray:
+    """Times or durations, with those of more microseconds than ``most`` at the nearest of less."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    furthest = (2**63 - 2) // (10**6 if column.type.unit == "s" else 10**3)
+    furthest = most // {"s": 10**6, "ms": 10**3}.get(column.type.unit, 1)
     options = pc.ElementWiseAggregateOptions(skip_nulls=False)
     count = pc.min_element_wise(column.cast(pa.int64()), furthest, options=options)
     count = pc.max_element_wise(count, -furthest, options=options)
-    return count.cast(column.type).cast(pa.timestamp("us", column.type.tz))
+    return count.cast(column.type)
 
 
 def _check_unique(names: Sequence[str]) -> None:

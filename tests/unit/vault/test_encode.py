@@ -319,3 +319,11 @@ def test_rules_of_its_own_stay_and_the_first_value_stands_for_the_others():
     assert cells(own, pa.array(["Rome", "Paris", None])) == [1, 2, 0]
     flag = Boolean("flag", outside="first", nulls="first")
     assert cells(flag, pa.array([1, 7, None, 0])) == [1, 0, 0, 0]
+
+
+def test_a_null_among_unsigned_integers_is_a_null():
+    """LEAST of a null and a number is the number to DuckDB."""
+    domain = Domain([Integer("x", 0, 3, outside="clamp", nulls="missing")])
+    rows = pa.table({"x": pa.array([1, None, 2**64 - 1], pa.uint64())})
+    counts = count_marginals(open_table(rows), domain, [("x",)]).reveal(("x",))
+    assert counts.tolist() == [0, 1, 0, 1, 1]
