@@ -126,7 +126,7 @@ FAULTS = [
     (
         AGE + "min = 1\nmax = 9\nvalues = [1]",
         5,
-        "unknown key; the keys allowed here are column, kind, ",
+        "unknown key; the keys allowed here are column, ",
     ),
     (AGE + "min = 1\nmax = 9\noutside = 'clip'", 5, "expected 'drop', 'other' or 'clamp', got"),
     (AGE + "min = 1\nmax = 9\noutside = 'Clamp'", 5, "did you mean 'clamp'?"),
