@@ -32,7 +32,6 @@ from sfumato.privacy.key_laws import BITS, GaussianKeys, KeyLaw, OptimalKeys
 from sfumato.random import WordSource
 from sfumato.text import listing
 from sfumato.types import Integers
-from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.encode import draw_secret, family, filled, secret_table, unit_text
 from sfumato.vault.engine import Engine
 from sfumato.vault.noise import rounded_gaussian
@@ -246,7 +245,7 @@ def _rows(
     if unit is not None:
         place = engine.column(reading.places[-1])
         is_untyped = unit.column in table.untyped
-        made["owner"] = unit_text(place, table.types[unit.column], is_untyped, engine)
+        made["owner"] = unit_text(place, table.types[unit.column], is_untyped, engine, table.texts)
     values = ", ".join(f"{value} AS {name}" for name, value in made.items())
     return engine.complete(f"SELECT {values} FROM {reading.rows} AS source", list(made))  # noqa: S608
 
@@ -255,8 +254,7 @@ def _key(table: Table, place: str, name: str) -> str:
     """A value in the form of a key: a text or a whole number; null where it is none."""
     engine, kind, column = table.engine, table.types[name], table.engine.column(place)
     if name in table.untyped:
-        assert isinstance(engine, DuckDB)  # noqa: S101  all else has types
-        return _short(f"NULLIF({engine.bare(column)}, '')")
+        return _short(unit_text(column, kind, True, engine, table.texts))
     sort = family(kind)
     if sort == "text":
         return _short(engine.text(column, kind))

@@ -69,7 +69,7 @@ def _blocks() -> list[str]:
 
 
 def test_every_schema_on_the_page_about_domains_is_valid():
-    blocks = _blocks()
+    blocks = [block for block in _blocks() if "[domain." in block]
     assert len(blocks) >= 2
     for block in blocks:
         assert domain_from(parse_toml(block, "docs/domain.md")).size > 0
