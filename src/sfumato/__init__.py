@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from sfumato.workload.build import marginals as marginals
     from sfumato.workload.build import means as means
     from sfumato.workload.build import moments as moments
+    from sfumato.workload.build import persons as persons
     from sfumato.workload.build import predicates as predicates
     from sfumato.workload.build import predictions as predictions
     from sfumato.workload.build import prefixes as prefixes
@@ -149,6 +150,7 @@ _HOMES = {
     "marginals": "sfumato.workload.build",
     "means": "sfumato.workload.build",
     "moments": "sfumato.workload.build",
+    "persons": "sfumato.workload.build",
     "predicates": "sfumato.workload.build",
     "predictions": "sfumato.workload.build",
     "prefixes": "sfumato.workload.build",

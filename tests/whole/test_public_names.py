@@ -37,6 +37,7 @@ NOUNS = {
 }
 BUILDERS = {
     *("attribute", "conjunctions", "covariances", "explicit", "marginals", "means", "moments"),
+    *("persons",),
     *("predicates", "predictions", "prefixes", "product", "ranges", "sql", "standard_deviations"),
     *("sums", "unparsed", "variances", "windows"),
 }

@@ -118,6 +118,11 @@ class PrivacyUnit:
         return full * self.rows_per_group**2 + rest**2
 
     @property
+    def is_one_row(self) -> bool:
+        """Whether a person has one row at most, in any group."""
+        return self.rows == 1
+
+    @property
     def full_groups(self) -> int:
         """How many groups can have all the rows that a group may have; 1 without groups."""
         return 1 if self.rows_per_group is None else self.rows // self.rows_per_group

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from sfumato.domain.attributes import Attribute, Integer, Level, Numeric, short_number
 from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.values import Moments, Values, base_of, with_moments, with_values
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import listing, shown
@@ -68,6 +69,7 @@ __all__ = [
     "means",
     "moments",
     "moments_of",
+    "persons",
     "predicates",
     "predictions",
     "prefixes",
@@ -178,6 +180,48 @@ def marginals(domain: Domain, ways: int | Iterable[Sequence[str]]) -> Workload:
         factors = tuple((attr, own[attr]) for attr in domain.in_order(own))
         terms.append(Product(domain, _name(factors), 1.0, factors))
     return Workload(domain, tuple(terms))
+
+
+def persons(
+    domain: Domain, unit: PrivacyUnit, ways: int | Iterable[Sequence[str]] = ((),)
+) -> Workload:
+    """The number of persons in every cell of some tables: ``COUNT(DISTINCT unit)`` by group.
+
+    Plan it with the same unit. Each person must be counted once in every cell: a unit of one row
+    (a person in one cell of all), or one with one row in a group, for tables by its groups (a
+    person in at most ``unit.groups`` cells). Then it is a count of the rows that are counted.
+
+    Args:
+        domain: What a record may look like.
+        unit: The privacy unit, whose column says who a person is.
+        ways: As for `marginals`; by default the number of all persons.
+
+    Returns:
+        One group of queries per table.
+
+    Raises:
+        WorkloadError: The unit may count a person several times in a cell.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"day": 365, "sex": 2})
+    >>> unit = sf.PrivacyUnit("person", groups=10, by="day")
+    >>> [t.name for t in sf.persons(domain, unit, [["day"], ["day", "sex"]]).terms]
+    ['persons by day', 'persons by day x sex']
+    """
+    if not isinstance(unit, PrivacyUnit):
+        raise WorkloadError(f"persons are those of an sf.PrivacyUnit, got {shown(unit)}")
+    work = marginals(domain, ways)
+    for term in work.terms:
+        is_once = unit.rows_per_group == 1 and term.separates(unit.by)
+        if not (unit.is_one_row or is_once):
+            raise WorkloadError(
+                f"of one {unit.column!r} several rows may be counted in a cell of {term.name!r}: "
+                "ask for tables by the groups of a unit with rows_per_group=1, or use "
+                f"sf.PrivacyUnit({unit.column!r}, 1)"
+            )
+    named = (f"persons by {t.name}" if t.attributes else "persons" for t in work.terms)
+    terms = tuple(replace(t, name=name) for t, name in zip(work.terms, named, strict=True))
+    return replace(work, terms=terms)
 
 
 def _check_cells(domain: Domain, ways: int) -> None:

@@ -28,6 +28,7 @@ from sqlglot import exp
 
 from sfumato.domain.attributes import Value
 from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.values import Values, base_of, joined, valued, with_values
 from sfumato.errors import SqlError, TooLarge
 from sfumato.text import listing, shown
@@ -56,6 +57,7 @@ from sfumato.workload.sql_groups import (
     key_of_column,
     key_of_function,
     read_off,
+    tells_apart,
 )
 from sfumato.workload.sql_text import (
     Names,
@@ -110,6 +112,8 @@ class Linear:
     numbers: Array | None = None
     domain: Domain | None = None
     """The domain with the values that are summed, where the column is one of these."""
+    of_persons: bool = False
+    """Whether persons are counted, so that each must be counted once in every group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +263,9 @@ def _of_values(domain: Domain, values: Values, coefficients: Array) -> Linear:
 def _count(node: exp.Count, names: Names) -> Linear:
     only(node, "this", "big_int")
     counted = without_brackets(node.this)
+    if isinstance(counted, exp.Distinct) and names.unit is not None:
+        _check_persons(counted, names.unit)
+        return replace(_always(1.0), of_persons=True)
     if isinstance(counted, exp.Star):
         only(counted)
         return _always(1.0)
@@ -270,6 +277,32 @@ def _count(node: exp.Count, names: Names) -> Linear:
         return Linear(Everything(), ((column.where(column.not_null, "is not missing"), 1.0),))
     constant(counted)  # COUNT(1) counts every record
     return _always(1.0)
+
+
+def _check_persons(counted: exp.Distinct, unit: PrivacyUnit) -> None:
+    """Refuse to count distinct values of anything but the privacy unit."""
+    only(counted, "expressions")
+    listed = [without_brackets(each) for each in counted.expressions]
+    if len(listed) != 1 or not isinstance(listed[0], exp.Column) or listed[0].name != unit.column:
+        raise SqlError(
+            f"COUNT({as_written(counted)}): distinct values are counted of the privacy unit alone, "
+            f"COUNT(DISTINCT {unit.column}); other columns have public values"
+        )
+
+
+def _check_once(
+    aggregates: Sequence[Aggregate], axes: Sequence[GroupAxis], unit: PrivacyUnit | None
+) -> None:
+    """Refuse to count persons where one may be counted several times in a group."""
+    if unit is None or not any(one.value.of_persons for one in aggregates) or unit.is_one_row:
+        return
+    if unit.rows_per_group != 1 or not tells_apart(axes, unit.by):
+        by = ", ".join(unit.by) or "day"
+        raise SqlError(
+            f"COUNT(DISTINCT {unit.column}) needs a privacy unit that counts a person once in every"
+            f" group: sf.PrivacyUnit({unit.column!r}, groups=..., rows_per_group=1, by=[...]) with "
+            f"GROUP BY {by}, or sf.PrivacyUnit({unit.column!r}, 1) for any groups"
+        )
 
 
 def _sum(summed: exp.Expression, names: Names) -> tuple[Linear, Linear]:
@@ -692,18 +725,29 @@ def _is_01(weights: Array) -> bool:
     return bool(((weights == 0) | (weights == 1)).all())
 
 
-def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool = False) -> Workload:
+def select_workload(
+    domain: Domain,
+    text: str,
+    name: str | None,
+    in_bins: bool = False,
+    unit: PrivacyUnit | None = None,
+) -> Workload:
     """The queries of one SELECT."""
     more = ("distinct",) if in_bins else AFTERWARDS  # questions are asked and answered one by one
-    return workload_of(domain, parsed_select(text, *more), name, in_bins, text)
+    return workload_of(domain, parsed_select(text, *more), name, in_bins, text, unit)
 
 
 def workload_of(
-    domain: Domain, select: exp.Select, name: str | None, in_bins: bool = False, text: str = ""
+    domain: Domain,
+    select: exp.Select,
+    name: str | None,
+    in_bins: bool = False,
+    text: str = "",
+    unit: PrivacyUnit | None = None,
 ) -> Workload:
     """The queries of a SELECT that was read, from ``text``."""
     domain = base_of(domain)
-    names = Names(domain, _tables(select))
+    names = Names(domain, _tables(select), unit)
     where = select.args.get("where")
     among = condition(where.this, names) if where is not None else Everything()
     columns = _selected(select, names, in_bins)
@@ -712,6 +756,7 @@ def workload_of(
     rows = group_rows(domain, grouped, among)
     suffix = _suffix(keys, where)
     aggregates = [c.aggregate for c in columns if c.aggregate is not None]
+    _check_once(aggregates, grouped, unit)
     summed = [one.value.domain for one in aggregates if one.value.domain is not None]
     domain = joined([domain, *summed])
     asked = _Asked(domain, grouped, among, [], [])
@@ -895,7 +940,14 @@ def _column_label(one: Aggregate, suffix: str, name: str | None, several: bool) 
     return one.label if one.is_named else one.label + suffix
 
 
-def sql(domain: Domain, text: str, name: str | None = None, *, in_bins: bool = False) -> Workload:
+def sql(
+    domain: Domain,
+    text: str,
+    name: str | None = None,
+    *,
+    in_bins: bool = False,
+    unit: PrivacyUnit | None = None,
+) -> Workload:
     """The linear queries of one SELECT: counts, sums and means, by groups, under conditions.
 
     There is one group of queries per aggregate, with one query per combination of public cells
@@ -909,6 +961,8 @@ def sql(domain: Domain, text: str, name: str | None = None, *, in_bins: bool = F
         text: One SELECT.
         name: What the group is called; the alias of the aggregate if None.
         in_bins: Whether sums and means take every record as the middle of its bin.
+        unit: The privacy unit that is planned with, for ``COUNT(DISTINCT unit)``: the number of
+            persons, where the unit counts each of them once in every group (`sf.persons`).
 
     Returns:
         One group of queries per aggregate.
@@ -923,4 +977,4 @@ def sql(domain: Domain, text: str, name: str | None = None, *, in_bins: bool = F
     [('n', 2)]
     """
 
-    return select_workload(domain, text, name, in_bins)
+    return select_workload(domain, text, name, in_bins, unit)

@@ -10,7 +10,7 @@ depends on the schema and on WHERE alone, never on the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -37,6 +37,7 @@ __all__ = [
     "key_of_column",
     "key_of_function",
     "read_off",
+    "tells_apart",
 ]
 
 Number = TypeVar("Number", bound=np.generic)
@@ -193,6 +194,21 @@ def _axis(domain: Domain, names: tuple[str, ...], keys: Sequence[GroupKey]) -> G
     group_of[inside] = rank[which.reshape(-1)]
     shape = [domain[n].size for n in names]
     return GroupAxis(domain, tuple(keys), names, group_of.reshape(shape), groups[order])
+
+
+def tells_apart(axes: Sequence[GroupAxis], names: Iterable[str]) -> bool:
+    """Whether no group has cells of two combinations of these attributes."""
+    by_name = {name: axis for axis in axes for name in axis.attributes}
+    for name in names:
+        axis = by_name.get(name)
+        if axis is None:
+            return False
+        place = np.indices(axis.group_of.shape)[axis.attributes.index(name)]
+        inside = axis.group_of >= 0
+        pairs = np.unique(np.stack([axis.group_of[inside], place[inside]]), axis=1)
+        if len(np.unique(pairs[0])) < pairs.shape[1]:
+            return False
+    return True
 
 
 def along(

@@ -23,6 +23,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sfumato.domain.attributes import Attribute, Comparison, Level, Value
 from sfumato.domain.domain import Domain
 from sfumato.domain.domain_limits import LIMITS as DOMAIN_LIMITS
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SqlError, TooLarge
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Integers, Mask
@@ -306,6 +307,7 @@ class Names:
 
     domain: Domain
     tables: tuple[str, ...]
+    unit: PrivacyUnit | None = None
 
     def resolve(self, column: exp.Expression) -> SqlColumn:
         """The column of a name in SQL.

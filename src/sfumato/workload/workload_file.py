@@ -27,6 +27,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SfumatoError, WorkloadError
 from sfumato.text import did_you_mean, either, got, listing, shown
 from sfumato.toml import STRICT, KeyPath, TomlFile, validated
@@ -139,7 +140,7 @@ class _Sql(_Entry):
     sql: str
 
 
-def _marginals(domain: Domain, e: _Marginals) -> Workload:
+def _marginals(domain: Domain, e: _Marginals, _: PrivacyUnit | None) -> Workload:
     if e.attributes is None:
         return marginals(domain, e.marginals)
     if not isinstance(e.marginals, int):
@@ -153,29 +154,29 @@ def _marginals(domain: Domain, e: _Marginals) -> Workload:
 # For each kind its model and what it asks for.
 _KINDS: Final[dict[str, tuple[type[_Entry], Callable[..., Workload]]]] = {
     "marginals": (_Marginals, _marginals),
-    "prefix": (_Prefix, lambda d, e: prefixes(d, e.prefix, e.by)),
-    "ranges": (_Ranges, lambda d, e: ranges(d, e.ranges, e.by)),
-    "windows": (_Windows, lambda d, e: windows(d, e.windows, e.width, e.by)),
-    "means": (_Means, lambda d, e: means(d, e.means, e.by, e.values)),
-    "sums": (_Sums, lambda d, e: sums(d, e.sums, e.by, e.power)),
-    "variances": (_Variances, lambda d, e: variances(d, e.variances, e.by)),
+    "prefix": (_Prefix, lambda d, e, _: prefixes(d, e.prefix, e.by)),
+    "ranges": (_Ranges, lambda d, e, _: ranges(d, e.ranges, e.by)),
+    "windows": (_Windows, lambda d, e, _: windows(d, e.windows, e.width, e.by)),
+    "means": (_Means, lambda d, e, _: means(d, e.means, e.by, e.values)),
+    "sums": (_Sums, lambda d, e, _: sums(d, e.sums, e.by, e.power)),
+    "variances": (_Variances, lambda d, e, _: variances(d, e.variances, e.by)),
     "standard_deviations": (
         _Deviations,
-        lambda d, e: standard_deviations(d, e.standard_deviations, e.by),
+        lambda d, e, _: standard_deviations(d, e.standard_deviations, e.by),
     ),
     "covariances": (
         _Covariances,
-        lambda d, e: covariances(d, e.covariances[0], e.covariances[1], e.by),
+        lambda d, e, _: covariances(d, e.covariances[0], e.covariances[1], e.by),
     ),
-    "moments": (_Moments, lambda d, e: moments(d, e.moments, e.by)),
-    "product": (_Product, lambda d, e: product(d, e.product)),
-    "conjunctions": (_Conjunctions, lambda d, e: conjunctions(d, e.conjunctions, e.attributes)),
-    "predicates": (_Predicates, lambda d, e: predicates(d, e.predicates, e.labels)),
-    "sql": (_Sql, lambda d, e: sql(d, e.sql)),
+    "moments": (_Moments, lambda d, e, _: moments(d, e.moments, e.by)),
+    "product": (_Product, lambda d, e, _: product(d, e.product)),
+    "conjunctions": (_Conjunctions, lambda d, e, _: conjunctions(d, e.conjunctions, e.attributes)),
+    "predicates": (_Predicates, lambda d, e, _: predicates(d, e.predicates, e.labels)),
+    "sql": (_Sql, lambda d, e, u: sql(d, e.sql, unit=u)),
 }
 
 
-def workload_from(file: TomlFile, domain: Domain) -> Workload:
+def workload_from(file: TomlFile, domain: Domain, unit: PrivacyUnit | None = None) -> Workload:
     """The union of all ``[[workload]]`` tables of a file, in order.
 
     >>> from sfumato.toml import parse_toml
@@ -201,16 +202,20 @@ def workload_from(file: TomlFile, domain: Domain) -> Workload:
             "ask for several groups in one table",
             ("workload",),
         )
-    works = [_workload(file, domain, entry, ("workload", i)) for i, entry in enumerate(entries)]
+    works = [
+        _workload(file, domain, entry, ("workload", i), unit) for i, entry in enumerate(entries)
+    ]
     return union(works)
 
 
-def _workload(file: TomlFile, domain: Domain, entry: object, at: KeyPath) -> Workload:
+def _workload(
+    file: TomlFile, domain: Domain, entry: object, at: KeyPath, unit: PrivacyUnit | None
+) -> Workload:
     kind = _kind(file, entry, at)
     model, ask = _KINDS[kind]
     table = validated(model, entry, file, at)
     try:
-        work = ask(domain, table)
+        work = ask(domain, table, unit)
         named = work if table.name is None else _named(work, table.name)
         return named if table.weight == 1 else named * table.weight
     except SfumatoError as error:
