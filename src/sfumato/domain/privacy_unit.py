@@ -14,7 +14,7 @@ from operator import index
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sfumato.domain.domain_limits import LIMITS
-from sfumato.domain.values import Values
+from sfumato.domain.values import Fractional
 from sfumato.errors import SchemaError
 from sfumato.text import did_you_mean, listing, shown
 
@@ -201,7 +201,7 @@ def check_privacy_unit(
     spread over several.
     """
     if isinstance(value, PrivacyUnit) and attributes is not None:
-        names = [a.name for a in attributes if not isinstance(a, Values)]
+        names = [a.name for a in attributes if not isinstance(a, Fractional)]
         lacking = [name for name in value.by if name not in names]
         if lacking:
             raise SchemaError(
