@@ -387,6 +387,25 @@ def ranges() -> alt.LayerChart:
     )
 
 
+def keys() -> alt.LayerChart:
+    """How often a key is published, against the number of people who have it."""
+    curves: list[Curve] = []
+    for rows in (1, 3, 10, 30):
+        unit = sf.PrivacyUnit("person", rows)
+        wanted = sf.Category.discover("city")
+        plan = sf.plan_discovery(wanted, sf.Budget(epsilon=1, delta=1e-6), unit=unit)
+        law = plan.searches[0].law
+        name = f"{rows} key{'s' if rows > 1 else ''} a person ({law.name})"
+        curves += [(name, n, law.chance(n)) for n in range(1, 200, 3)]
+    return lines(
+        curves,
+        "people who have the key",
+        "share of runs that publish it",
+        "Published keys at epsilon = 1, delta = 1e-6",
+        is_log=False,
+    )
+
+
 def adaptive() -> alt.LayerChart:
     work, exact = _adult(MANY)
     curves: list[Curve] = []
@@ -525,6 +544,7 @@ FIGURES: dict[str, Callable[[], alt.LayerChart | alt.HConcatChart]] = {
     "relaxations": relaxations,
     "widths": widths,
     "selection": selection,
+    "keys": keys,
     "ranges": ranges,
     "adaptive": adaptive,
     "mwem": mwem,

@@ -17,6 +17,10 @@ class CliLimits:
     question_file_bytes: int = 2**22
     """Of a file of questions, which is read as a whole: some fifty thousand of them."""
 
+    # discover_command
+    keys_shown: int = 20
+    """Keys of a column that are listed on a terminal; all of them are in the document."""
+
     # plan_command, of groups
     first_groups: int = 9
     """Groups that are listed before those that are left out, unless --all is given."""

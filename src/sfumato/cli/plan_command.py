@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from sfumato.cli.spec import Spec
+    from sfumato.cli.spec import OpenSpec, Spec
     from sfumato.planning.forecast import Forecast, GroupForecast
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.advice import Recommendation
@@ -110,8 +110,12 @@ def plan(
     The source need not even exist. All mechanisms that fit are shown side by
     side; the one with the least forecast error is chosen.
     """
-    from sfumato.cli.spec import read_spec
+    from sfumato.cli.spec import open_spec, read_spec
 
+    opened = open_spec(path)
+    if opened is not None:
+        _plan_discovery(opened, Output(json, quiet))
+        return
     spec = read_spec(path).with_options(mechanism, error, seconds)
     if spec.adaptive is None:
         _plan_linear(spec, records, show_all, shares, Output(json, quiet))
@@ -122,6 +126,25 @@ def plan(
             "their shares; leave --shares out"
         )
     _plan_adaptive(spec, records, Output(json, quiet))
+
+
+def _plan_discovery(opened: OpenSpec, output: Output) -> None:
+    """Show what a discovery would cost and find; what is asked is planned when it is known."""
+    from sfumato.cli.discover_command import discovery_facts
+
+    plan = opened.plan()
+    later = (
+        f"with {opened.rest.describe()}, when the values are known: sfumato release {opened.path} "
+        "discovers first, once, and then answers"
+        if opened.rest is not None
+        else "none are asked for"
+    )
+    left = None if opened.rest is None else budget_document(opened.rest)
+    output.result(
+        {"discovery": plan.as_json(), "left": left},
+        heading(f"Discovery of {opened.path}", "no data touched, nothing spent"),
+        facts([*discovery_facts(plan), ("answers", later)]),
+    )
 
 
 def _plan_linear(

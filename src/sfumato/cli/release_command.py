@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,11 +50,11 @@ if TYPE_CHECKING:
 
     from rich.table import Table as Shown
 
-    from sfumato.cli.spec import LedgerSpec, Spec
+    from sfumato.cli.spec import LedgerSpec, OpenSpec, Spec
     from sfumato.ledger.ledger import Ledger
     from sfumato.planning.forecast import Forecast
     from sfumato.refine.intervals import Intervals
-    from sfumato.release.provenance import Promised
+    from sfumato.release.provenance import Payable
     from sfumato.release.release import Release
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.linear import Plan
@@ -140,21 +141,22 @@ def release(
     again returns the stored answer and costs nothing. On a terminal you are
     asked before anything is spent; without one, --yes is needed.
     """
-    from sfumato.cli.spec import ledger_to_debit, read_spec
+    from sfumato.cli.spec import ledger_to_debit
     from sfumato.refine.synthesize import check_records
     from sfumato.release.export import write_notebook
     from sfumato.vault.encode import check_columns
     from sfumato.vault.tables import name_of, open_table, public_name
 
     output = Output(json, quiet)
-    spec = read_spec(path).with_options(mechanism, error)
+    at, spec = _closed_spec(path, ledger_path, no_ledger, output, yes)
+    spec = spec.with_options(mechanism, error)
     spec = spec.with_shares() if shares else spec
     kind = _intervals(spec, intervals)
     if synthetic is not None:
         check_records(spec.domain, synthetic)
     if key is not None:
         check_name(key, "--key")
-    at = ledger_to_debit(spec.path, spec.ledger, ledger_path, no_ledger, _NO_LEDGER)
+    at = at or ledger_to_debit(spec.path, spec.ledger, ledger_path, no_ledger, _NO_LEDGER)
     folder = out or spec.out
     check_folder(folder)
     plan: Plan | AdaptivePlan
@@ -205,6 +207,29 @@ def release(
     answers = "1 answer" if queries == 1 else f"{queries:,} answers"
     remark = STORED if document["is_stored"] else ""
     output.result(document, heading(f"Released {answers}", remark), shown)
+
+
+def _closed_spec(
+    path: Path, ledger_path: str | None, no_ledger: bool, output: Output, yes: bool
+) -> tuple[LedgerSpec | None, Spec]:
+    """The spec on a closed domain: what its schema leaves open is discovered first, and paid for.
+
+    With the ledger of a discovery, if there was one: its total is that of both.
+    """
+    from sfumato.cli.discover_command import discover_spec
+    from sfumato.cli.spec import ledger_to_debit, open_spec, read_spec
+
+    opened = open_spec(path)
+    if opened is None:
+        return None, read_spec(path)
+    at = ledger_to_debit(opened.path, opened.ledger, ledger_path, no_ledger, _NO_LEDGER)
+    if at is not None and at.total is None and at.total_if_new is None:
+        at = replace(at, total_if_new=opened.total)
+    result = discover_spec(opened, at, output, yes)
+    left_out = [a.name for a in opened.domain.open if not set(a.columns) & set(result.domain.names)]
+    if left_out:
+        output.note(f"{', '.join(left_out)}: no value is shared by enough people; left out.")
+    return at, read_spec(path, domain=result.domain, budget=opened.rest)
 
 
 def _release(
@@ -308,13 +333,15 @@ def _has_shares(spec: Spec, result: Release, output: Output) -> bool:
     return spec.shares and bool(result.rows)
 
 
-def ledger_terms(at: LedgerSpec, plan: Promised, table_id: str) -> Terms:
+def ledger_terms(at: LedgerSpec, plan: Payable, table_id: str) -> Terms:
     """What the ledger of this release is opened with if it is new."""
     unit = unit_of(plan.unit)
     return Terms(table_id, plan.neighbours, unit, at.total or at.total_if_new or plan.budget)
 
 
-def open_ledger(at: LedgerSpec, plan: Promised, table_id: str, spec: Spec) -> Ledger | None:
+def open_ledger(
+    at: LedgerSpec, plan: Payable, table_id: str, spec: Spec | OpenSpec
+) -> Ledger | None:
     """The ledger of this table; None if the spec says that it is to be created.
 
     A new one is created only if this release fits into it, and after somebody has agreed.
@@ -370,7 +397,7 @@ def _without_strategy(request: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in request.items() if name not in ("strategy", "noise")}
 
 
-def check_left(ledger: Ledger, plan: Promised, what: str = "release") -> None:
+def check_left(ledger: Ledger, plan: Payable, what: str = "release") -> None:
     """Refuse before the table is read; the debit itself checks again, in one transaction."""
     from sfumato.release.provenance import cost_in_words
 
@@ -395,7 +422,7 @@ def interrupted(ledger: Ledger | None, key: str) -> str:
 
 
 def spending_question(
-    plan: Promised, at: LedgerSpec | None, ledger: Ledger | None, what: str = "release"
+    plan: Payable, at: LedgerSpec | None, ledger: Ledger | None, what: str = "release"
 ) -> str:
     """What is about to be spent, in one line."""
     from sfumato.release.provenance import cost_in_words

@@ -14,6 +14,7 @@
     [ledger]      path, the total budget of the table, its lanes    (optional)
     [release]     out, level, intervals, project, shares     (optional)
     [selection]   top, which, counts, ...: for `sfumato select`  (optional)
+    [discovery]   epsilon, delta: for columns that are to be discovered  (optional)
     [session]     questions, updates, ...: for `sfumato ask`  (optional)
 
 Reading it touches no data: the source need not exist. Every fault is a ``SchemaError`` with the
@@ -56,8 +57,12 @@ from sfumato.vault.sources import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sfumato.domain.discovery import OpenAttribute, OpenDomain
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.choose import SelectionPlan
+    from sfumato.run.discover import DiscoveryPlan
     from sfumato.run.linear import Plan, PlanLedger
     from sfumato.session.session import SessionPlan
     from sfumato.types import Noise, Objective, Progress
@@ -67,8 +72,10 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_DELTA",
     "DataTable",
+    "DiscoveryTable",
     "FileTable",
     "LedgerSpec",
+    "OpenSpec",
     "PlannedTable",
     "SelectionTable",
     "SessionTable",
@@ -81,6 +88,7 @@ __all__ = [
     "ledger_place",
     "ledger_to_debit",
     "named_domain",
+    "open_spec",
     "read_spec",
     "source_from",
     "table_from",
@@ -229,6 +237,13 @@ class SelectionTable(FileTable):
     mechanism: SelectionMechanism | None = None
 
 
+class DiscoveryTable(FileTable):
+    """``[discovery]``: what of the budget is spent on what the schema leaves open."""
+
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+
+
 class SpecTables(FileTable):
     """All tables of a spec file, each by itself."""
 
@@ -243,6 +258,7 @@ class SpecTables(FileTable):
     release: _Release = _Release()
     selection: SelectionTable = SelectionTable()
     session: SessionTable | None = None
+    discovery: DiscoveryTable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,8 +468,108 @@ class Spec:
         return replace(self, shares=True)
 
 
-def read_spec(path: str | Path, *, needs_workload: bool = True) -> Spec:
+@dataclass(frozen=True, slots=True)
+class OpenSpec:
+    """A spec whose schema says "discover": what is discovered, and what is left for the answers."""
+
+    path: Path
+    source: str | SqlSource | CsvSource | None
+    name: str | None
+    domain: OpenDomain
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    total: Budget
+    budget: Budget
+    rest: Budget | None
+    ledger: LedgerSpec | None
+
+    def plan(self) -> DiscoveryPlan:
+        """The plan of the discovery; touches no data and costs nothing."""
+        from sfumato.run.discover import plan_discovery
+
+        return plan_discovery(self.domain, self.budget, self.neighbours, unit=self.unit)
+
+
+def open_spec(path: str | Path) -> OpenSpec | None:
+    """What a spec file leaves to be discovered; None if its domain is closed."""
+    from sfumato.domain.discovery import OpenAttribute, OpenDomain
+    from sfumato.domain.schema import declared_members
+
+    file = read_toml(path)
+    tables = validated(SpecTables, file.data, file, ())
+    named = tables.data.domain
+    if named is not None and is_shipped(named):
+        return None
+    schema = file if named is None else read_toml((file.folder or Path()) / named)
+    members = declared_members(schema)
+    opened = [member for member in members if isinstance(member, OpenAttribute)]
+    if not opened:
+        if tables.discovery is not None:
+            raise file.error(
+                'nothing is to be discovered; write values = "discover" for a column, or take '
+                "[discovery] out",
+                ("discovery",),
+            )
+        return None
+    if tables.records is not None:
+        raise file.error(
+            "records that are all inside need values that are public beforehand, and here some "
+            "are to be discovered; leave records out",
+            ("records",),
+        )
+    total, _, _ = _budget_or_error(file, tables.budget)
+    if total is None:
+        raise file.error(
+            "an error to reach cannot be planned for before the values are discovered; give "
+            "epsilon and delta",
+            ("budget", "error"),
+        )
+    budget, rest = _discovery_budget(file, tables, total, opened)
+    return OpenSpec(
+        path=Path(path),
+        source=table_from(file, tables.data, ("data",)),
+        name=tables.data.name,
+        domain=OpenDomain(members),
+        neighbours=tables.data.neighbours,
+        unit=unit_from(file, tables.data, ("data",)),
+        total=total,
+        budget=budget,
+        rest=rest,
+        ledger=ledger_from(file, tables.ledger, file.folder or Path()),
+    )
+
+
+def _discovery_budget(
+    file: TomlFile, tables: SpecTables, total: Budget, opened: Sequence[OpenAttribute]
+) -> tuple[Budget, Budget]:
+    """What the discovery takes of the budget, as [discovery] says or by the rule; and the rest."""
+    from sfumato.planning.discovery_plans import discovery_share, taken_of
+    from sfumato.run.discover import FINDERS
+
+    columns = sum(len(each.columns) for each in opened)
+    needs_delta = any(FINDERS[each.mechanism].needs_delta for each in opened)
+    table = tables.discovery or DiscoveryTable()
+    try:
+        by_rule, rest = discovery_share(total, columns, needs_delta)
+        if table.epsilon is None and table.delta is None:
+            return by_rule, rest
+        epsilon = by_rule.epsilon if table.epsilon is None else table.epsilon
+        delta = by_rule.delta if table.delta is None else table.delta
+        return taken_of(total, Budget(epsilon, delta))
+    except (PlanError, BudgetError) as error:
+        raise file.error(str(error), ("discovery",) if tables.discovery else ("budget",)) from None
+
+
+def read_spec(
+    path: str | Path,
+    *,
+    needs_workload: bool = True,
+    domain: Domain | None = None,
+    budget: Budget | None = None,
+) -> Spec:
     """The release that a spec file describes.
+
+    ``domain`` and ``budget`` stand in place of the file's: what was discovered, and what that left.
 
     With ``needs_workload=False`` others bring the queries, as they do to a server: a file without
     [[workload]] is read too, and its workload is the number of records.
@@ -465,8 +581,9 @@ def read_spec(path: str | Path, *, needs_workload: bool = True) -> Spec:
     tables = validated(SpecTables, file.data, file, ())
     folder = file.folder or Path()
     _check_adaptive(file, tables)
-    domain = domain_of(file, tables)
-    budget, error, delta = _budget_or_error(file, tables.budget)
+    domain = domain_of(file, tables) if domain is None else domain
+    written, error, delta = _budget_or_error(file, tables.budget)
+    budget = written if budget is None else budget
     has_workload = needs_workload or tables.workload is not None
     unit = unit_from(file, tables.data, ("data",))
     spec = Spec(

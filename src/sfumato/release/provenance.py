@@ -42,6 +42,7 @@ __all__ = [
     "NOISE_INTERVALS",
     "SCHEMA",
     "Block",
+    "Payable",
     "Promised",
     "adaptive_provenance",
     "constraints_in_words",
@@ -65,13 +66,8 @@ NOISE_INTERVALS: Final = "from the law of the noise: they hold with the stated p
 Block = tuple[str, tuple[str, ...], int, BlockNoise]  # name, attributes, values, noise
 
 
-class Promised(Protocol):
-    """What a plan of any kind promises."""
-
-    @property
-    def workload(self) -> Workload:
-        """What is asked."""
-        ...
+class Payable(Protocol):
+    """What a plan of any kind costs, and whom it protects."""
 
     @property
     def budget(self) -> Budget:
@@ -91,6 +87,15 @@ class Promised(Protocol):
     @property
     def unit(self) -> PrivacyUnit | None:
         """Whose rows are protected together."""
+        ...
+
+
+class Promised(Payable, Protocol):
+    """What a plan of queries promises."""
+
+    @property
+    def workload(self) -> Workload:
+        """What is asked."""
         ...
 
 

@@ -65,9 +65,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     def running(*arguments: object, agreed: bool = True) -> Ran:
         """``agreed``: with --yes where a command would ask before it spends."""
         capsys.readouterr()
-        spends = (
-            arguments and arguments[0] in ("release", "select", "ask") and "--help" not in arguments
-        )
+        asking = ("release", "select", "ask", "discover")
+        spends = arguments and arguments[0] in asking and "--help" not in arguments
         if spends and agreed and "--yes" not in arguments:
             arguments = (*arguments, "--yes")
         with pytest.raises(SystemExit) as left:

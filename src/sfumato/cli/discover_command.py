@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sfumato discover``: the values of columns that many people share, for epsilon and delta.
+
+Of a spec file whose schema says "discover", or of columns of a table that are named here. How many
+people a value needs is said before anything is spent, on a terminal with a question. The discovery
+itself is ``DiscoveryPlan.release``; a release of such a spec makes it first, by `discover_spec`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.cli_limits import LIMITS
+from sfumato.cli.options import Json, LedgerPath, Quiet, Yes, command_app, examples, flag
+from sfumato.cli.output import (
+    Output,
+    counts,
+    facts,
+    heading,
+    neighbours_in_words,
+    table,
+    write_text,
+)
+from sfumato.cli.release_command import (
+    check_left,
+    interrupted,
+    ledger_document,
+    ledger_in_words,
+    ledger_terms,
+    open_ledger,
+    spending_question,
+)
+from sfumato.domain.privacy_unit import unit_of
+from sfumato.errors import PlanError, SchemaError, SfumatoError
+from sfumato.text import STORED
+
+if TYPE_CHECKING:
+    from rich.table import Table as Shown
+
+    from sfumato.cli.spec import LedgerSpec, OpenSpec
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.run.discover import Discovery, DiscoveryPlan
+
+__all__ = [
+    "app",
+    "discover",
+    "discover_spec",
+    "discovery_facts",
+]
+
+
+_NO_LEDGER = "nothing would remember what this discovery spends"
+
+app = command_app()
+
+
+@app.command(
+    epilog=examples(
+        "sfumato discover people.csv --column city --epsilon 1 --delta 1e-6 --no-ledger",
+        "sfumato discover people.csv --column state --column city --together --epsilon 1 --delta "
+        "1e-6 --ledger people.ledger --out schema.toml",
+        "sfumato discover release.toml --estimate",
+        "sfumato discover release.toml --out schema.toml --yes",
+    ),
+)
+def discover(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help='A spec file (TOML) whose schema says values = "discover", or a table.',
+        ),
+    ],
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="NAME", help="A column of the table; may be repeated."),
+    ] = None,
+    together: Annotated[
+        bool, flag("--together", text="Discover the tuples of all columns, not each by itself.")
+    ] = False,
+    epsilon: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="What may be spent, of a table.")
+    ] = None,
+    delta: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER", help="How often a value of one person may come out."),
+    ] = None,
+    most: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Publish the N values with the largest counts."),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Protect all rows that share a value of this column."),
+    ] = None,
+    keys_per_unit: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Different values of one unit that count at most."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the completed schema here.")
+    ] = None,
+    estimate: Annotated[
+        bool, flag("--estimate", text="Say how many people a value needs; spends nothing.")
+    ] = False,
+    ledger_path: LedgerPath = None,
+    no_ledger: Annotated[
+        bool, flag("--no-ledger", text="Discover without a ledger: you keep track of the budget.")
+    ] = False,
+    yes: Yes = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find the values of columns that many people share, with their counts.
+
+    What one person alone has comes out with probability delta at most. The
+    published values and (other) are a schema to plan on. The cost is debited
+    in the ledger before any noise is drawn, and the same discovery again
+    costs nothing.
+    """
+    from sfumato.cli.spec import ledger_to_debit
+
+    output = Output(json, quiet)
+    if out is not None and out.exists():
+        raise SfumatoError(
+            f"{out} exists and may hold your work; name another file, or remove it first"
+        )
+    if source.endswith(".toml"):
+        options = (columns, epsilon, delta, most, unit, keys_per_unit)
+        if together or any(option is not None for option in options):
+            raise PlanError(
+                f"{source} says what is discovered and for how much; leave --column, --together, "
+                "--epsilon, --delta, --most, --unit and --keys-per-unit out, or name a table"
+            )
+        opened = _of_spec(Path(source))
+    else:
+        opened = _of_table(source, columns, together, most, epsilon, delta, unit, keys_per_unit)
+    plan = opened.plan()
+    if estimate:
+        shown = facts(discovery_facts(plan))
+        output.result(plan.as_json(), heading("Nothing was spent"), shown)
+        return
+    at = ledger_to_debit(opened.path, opened.ledger, ledger_path, no_ledger, _NO_LEDGER)
+    if at is not None and at.total is None and at.total_if_new is None:
+        at = replace(at, total_if_new=opened.total)
+    ledgers: list[Ledger | None] = []
+    result = discover_spec(opened, at, output, yes, ledgers)
+    schema = _schema(result)
+    if out is not None and schema is not None:
+        write_text(out, schema)
+    files = {} if out is None or schema is None else {"schema": str(out)}
+    if schema is None:
+        output.note("No value is shared by enough people; a larger budget may find some.")
+    output.result(
+        _document(result, ledgers[0], files),
+        heading(f"Discovered {len(result.counts):,} values", STORED if result.is_stored else ""),
+        _found(result),
+        _facts(result, ledgers[0], files),
+    )
+
+
+def discover_spec(
+    opened: OpenSpec,
+    at: LedgerSpec | None,
+    output: Output,
+    yes: bool,
+    ledgers: list[Ledger | None] | None = None,
+) -> Discovery:
+    """Discover what a spec leaves open: its stored answer, or a new one, agreed to and debited.
+
+    ``ledgers`` receives the ledger that was debited.
+
+    Privacy: that of ``DiscoveryPlan.release``; what is shown depends on public numbers only.
+    """
+    from sfumato.vault.encode import check_columns
+    from sfumato.vault.tables import name_of, open_table, public_name
+
+    if opened.source is None:
+        raise SchemaError(
+            f"{opened.path}: data: the key 'source' is missing, so there is nothing to discover; "
+            'name the table, for example source = "people.parquet"'
+        )
+    plan = opened.plan()
+    # Refused before anybody is asked and before a ledger is created; a run checks it again.
+    source = open_table(opened.source)
+    check_columns(source, opened.domain, opened.unit)
+    name = name_of(source, opened.name) or public_name(source)
+    ledger = None if at is None else open_ledger(at, plan, name, opened)
+    is_stored = ledger is not None and plan.stored_key(ledger) is not None
+    if ledger is not None and not is_stored:
+        ledger.check_unit(unit_of(plan.unit))
+        check_left(ledger, plan, "discovery")
+    if not (is_stored or yes):
+        question = spending_question(plan, at, ledger, "discovery")
+        output.confirm(f"{plan.guarantee}. {question}")
+    if at is not None and ledger is None:
+        ledger = ledger_terms(at, plan, name).open_or_create(at.path)
+        output.note(f"Created the ledger {at.path} with a total of {ledger.budget.describe()}.")
+    if ledgers is not None:
+        ledgers.append(ledger)
+    try:
+        with output.bars() as bars:
+            return plan.release(source, ledger, name=name, progress=bars.of_release())
+    except KeyboardInterrupt:
+        output.note(interrupted(ledger, plan.digest()))
+        raise
+
+
+def _of_spec(path: Path) -> OpenSpec:
+    from sfumato.cli.spec import open_spec
+
+    opened = open_spec(path)
+    if opened is None:
+        raise PlanError(
+            f'{path} leaves nothing to be discovered; write values = "discover" in the table '
+            "[domain.NAME] of a column"
+        )
+    return opened
+
+
+def _of_table(
+    source: str,
+    columns: list[str] | None,
+    together: bool,
+    most: int | None,
+    epsilon: str | None,
+    delta: str | None,
+    unit: str | None,
+    keys_per_unit: int | None,
+) -> OpenSpec:
+    """A discovery of columns that the options name."""
+    from sfumato.cli.shipped_tables import is_shipped, shipped_table
+    from sfumato.cli.spec import OpenSpec
+    from sfumato.domain.attributes import Category
+    from sfumato.domain.discovery import OpenDomain
+    from sfumato.domain.domain_limits import LIMITS as DOMAIN_LIMITS
+    from sfumato.domain.privacy_unit import PrivacyUnit
+    from sfumato.privacy.budget import Budget
+
+    if not columns:
+        raise PlanError("say which columns: --column NAME, once for each")
+    if epsilon is None or delta is None:
+        raise PlanError(
+            "a discovery spends epsilon and delta: give --epsilon 1 --delta 1e-6 for example"
+        )
+    if (unit is None) != (keys_per_unit is None):
+        raise PlanError("--unit and --keys-per-unit belong together; give both or none")
+    many = DOMAIN_LIMITS.keys_published if most is None else most
+    groups = [columns] if together else [[column] for column in columns]
+    budget = Budget(epsilon, delta)
+    return OpenSpec(
+        path=Path(source),
+        source=str(shipped_table(source)) if is_shipped(source) else source,
+        name=None,
+        domain=OpenDomain([Category.discover(group, most=many) for group in groups]),
+        neighbours="add-remove",
+        unit=None if unit is None or keys_per_unit is None else PrivacyUnit(unit, keys_per_unit),
+        total=budget,
+        budget=budget,
+        rest=None,
+        ledger=None,
+    )
+
+
+def discovery_facts(plan: DiscoveryPlan) -> list[tuple[str, str]]:
+    """What a discovery costs and finds, for people."""
+    from sfumato.release.provenance import cost_in_words
+
+    return [
+        ("budget", plan.budget.describe()),
+        ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
+        ("cost", cost_in_words(plan.cost, plan.budget)),
+        *((each.attribute.name, each.in_words().partition(": ")[2]) for each in plan.searches),
+    ]
+
+
+def _schema(result: Discovery) -> str | None:
+    """The closed domain as a schema file; None if nothing was published."""
+    try:
+        return result.to_toml()
+    except SchemaError:
+        return None
+
+
+def _found(result: Discovery) -> Shown:
+    """The first keys of every column."""
+    first = result.counts.groupby("column", sort=False).head(LIMITS.keys_shown)
+    rows = [
+        [f"{row['column']} = {row['key']}", *(counts(row[n]) for n in ("count", "low", "high"))]
+        for row in first.to_dict("records")
+    ]
+    return table(["value", "people", "low", "high"], rows)
+
+
+def _facts(result: Discovery, ledger: Ledger | None, files: dict[str, str]) -> Shown:
+    from sfumato.release.provenance import cost_in_words
+
+    plan = result.plan
+    cost = cost_in_words(plan.cost, plan.budget)
+    spent = f"nothing now; {cost} when it was first discovered" if result.is_stored else cost
+    rows = [row for row in discovery_facts(plan) if row[0] != "cost"]
+    return facts([*rows, ("spent", spent), ("ledger", ledger_in_words(ledger)), *files.items()])
+
+
+def _document(result: Discovery, ledger: Ledger | None, files: dict[str, str]) -> dict[str, object]:
+    """A discovery as JSON: what was published, what holds of it, and what it left."""
+    paid = result.entry
+    entry = None if paid is None else {"sequence": paid.sequence, "hash": paid.hash}
+    return {
+        **result.as_json(),
+        "is_stored": result.is_stored,
+        "ledger": ledger_document(entry, ledger),
+        "files": files,
+    }
