@@ -473,7 +473,7 @@ class OpenSpec:
     """A spec whose schema says "discover": what is discovered, and what is left for the answers."""
 
     path: Path
-    source: str | SqlSource | CsvSource | None
+    source: str | SqlSource | CsvSource | DerivedSource | None
     name: str | None
     domain: OpenDomain
     neighbours: Neighbours
