@@ -66,7 +66,12 @@ from sfumato.release.quantiles import quantile_frame
 from sfumato.release.ranges import Ends, range_frame
 from sfumato.release.release_limits import LIMITS
 from sfumato.release.rollups import rollup_frame
-from sfumato.release.statements import ReleasedNumbers, find_statement, statement_frame
+from sfumato.release.statements import (
+    ReleasedNumbers,
+    find_statement,
+    statement_frame,
+    write_statements,
+)
 from sfumato.release.synthetic_records import record_frame
 from sfumato.text import STORED
 from sfumato.types import Array, Progress
@@ -677,6 +682,9 @@ class Release:
     ) -> dict[str, Path]:
         """Write answers.parquet, provenance.json and report.html; return their paths.
 
+        Every SELECT of the workload has its answer in its own shape beside them, as statement-1.csv
+        and so on.
+
         ``synthetic`` adds synthetic.parquet, of so many records (True: as many as the total).
         ``csv`` adds answers.csv, and synthetic.csv if there are records.
         Either all files are written or none.
@@ -848,7 +856,8 @@ def saved_together(directory: Path, write: Callable[[Path], dict[str, Path]]) ->
         try:
             written = write(hidden)
             if _holds_another(directory, hidden):
-                for name in COMPANIONS - {path.name for path in written.values()}:
+                stale = {*COMPANIONS, *(p.name for p in directory.glob("statement-*.csv"))}
+                for name in stale - {path.name for path in written.values()}:
                     (directory / name).unlink(missing_ok=True)
             for path in written.values():
                 path.replace(directory / path.name)
@@ -916,6 +925,7 @@ def _write(
     for name, entries in ({} if forecast is None else full_lists(forecast)).items():
         paths[name.removesuffix(".parquet")] = folder / name
         parquet.write_table(pa.Table.from_pylist(entries), folder / name, compression="zstd")
+    paths |= write_statements(release.estimates, level, folder)
     if csv:
         paths["answers_csv"] = folder / "answers.csv"
         write_csv(release.listed, release.provenance, level, paths["answers_csv"], records)

@@ -33,6 +33,10 @@ class ReleaseLimits:
     """Measured values, each taken through the reconstruction once; sums, each taken back."""
     rollup_entries: int = 2**24
     """Coefficients of sums of one group along all attributes: 128 MiB."""
+    statement_files: int = 100
+    """SELECTs of a workload whose answers are written in their own shape."""
+    statement_file_rows: int = 100_000
+    """Groups of such a SELECT; answers of more are in answers.parquet alone."""
     statement_rows: int = 10_000
     """Rows of a SQL statement over released groups that get intervals, one by one."""
     rollup_groups: int = 4

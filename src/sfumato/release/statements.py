@@ -7,12 +7,16 @@ HAVING, ORDER BY and LIMIT are applied to the released values: after the noise, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.errors import WorkloadError
 from sfumato.release.answers import check_rows
 from sfumato.release.estimates import Estimates
+from sfumato.release.export import write_table_csv
+from sfumato.release.labels import label_text
 from sfumato.release.quantiles import totals_quantiles
+from sfumato.release.release_limits import LIMITS
 from sfumato.text import listing, shown
 from sfumato.workload.statement import OutputNumbers, Statement, StatementSource
 from sfumato.workload.workload import Workload
@@ -24,6 +28,7 @@ __all__ = [
     "ReleasedNumbers",
     "find_statement",
     "statement_frame",
+    "write_statements",
 ]
 
 
@@ -85,3 +90,21 @@ def statement_frame(statement: Statement, source: StatementSource) -> pd.DataFra
         if one.low is not None and one.high is not None:
             columns |= {f"{title}_low": one.low[rows], f"{title}_high": one.high[rows]}
     return pd.DataFrame(columns)
+
+
+def write_statements(estimates: Estimates, level: float, folder: Path) -> dict[str, Path]:
+    """``statement-1.csv`` and so on, one for every SELECT, safe to open in a spreadsheet."""
+    import pyarrow as pa
+
+    paths: dict[str, Path] = {}
+    for i, statement in enumerate(estimates.workload.statements[: LIMITS.statement_files]):
+        if statement.rows > LIMITS.statement_file_rows:
+            continue
+        source = ReleasedNumbers(estimates, statement.level(level))
+        frame = statement_frame(statement, source)
+        for name in frame.columns:
+            if frame[name].dtype == object:  # numbers and (missing), say
+                frame[name] = frame[name].map(label_text)
+        path = paths[f"statement_{i + 1}"] = folder / f"statement-{i + 1}.csv"
+        write_table_csv(pa.Table.from_pandas(frame, preserve_index=False), path)
+    return paths

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -44,6 +46,22 @@ def test_a_statement_has_its_own_columns_with_intervals_beside() -> None:
     tables = sf.plan(sf.marginals(DOMAIN, 1), sf.Budget(epsilon=5)).release(people)
     with pytest.raises(WorkloadError, match="nothing here was asked in SQL"):
         tables.statement()
+
+
+def test_statements_are_written_in_their_own_shape(tmp_path: Path) -> None:
+    people = pd.DataFrame({"age": [i % 20 for i in range(400)], "sex": ["F", "M"] * 200})
+    work = sf.sql(DOMAIN, "SELECT sex, COUNT(*) AS n FROM t GROUP BY sex ORDER BY sex DESC")
+    work |= sf.sql(DOMAIN, "SELECT age / 5 AS a, COUNT(*) AS n FROM t GROUP BY a LIMIT 2")
+    plan = sf.plan(work, sf.Budget(epsilon=5))
+    files = plan.release(people).save(tmp_path)
+    assert files["statement_2"].name == "statement-2.csv"
+    frame = pd.read_csv(files["statement_1"])
+    assert frame.columns.tolist() == ["sex", "n", "n_low", "n_high"]
+    assert frame["sex"].tolist() == ["M", "F"]
+    assert pd.read_csv(files["statement_2"])["a"].tolist() == [0, 1]
+    other = sf.plan(sf.marginals(DOMAIN, 1), sf.Budget(epsilon=5)).release(people)
+    other.save(tmp_path)  # another release takes its place, and leaves nothing of the first
+    assert not list(tmp_path.glob("statement-*"))
 
 
 # Few people in few cells, where the two values that a median lies between are far apart; and many
