@@ -75,8 +75,8 @@ from sfumato.workload.statement import (
     ConstantOutput,
     LabelOutput,
     MeanOutput,
-    Output,
     QuantileOutput,
+    SelectOutput,
     Statement,
 )
 from sfumato.workload.terms import Explicit, Predicates, Product, StructuredLabel, Term
@@ -759,13 +759,13 @@ def workload_of(
     _check_once(aggregates, grouped, unit)
     summed = [one.value.domain for one in aggregates if one.value.domain is not None]
     domain = joined([domain, *summed])
-    asked = _Asked(domain, grouped, among, [], [])
+    queries = _Aggregates(domain, grouped, among, [], [])
     written_where = "" if where is None else as_written(where.this, LIMITS.sql_label_characters)
-    outputs: list[Output] = []
+    outputs: list[SelectOutput] = []
     for column in columns:
         if column.aggregate is not None:
             label = _column_label(column.aggregate, suffix, name, len(aggregates) > 1)
-            outputs.append(asked.add(column.aggregate, label, written_where, column.title))
+            outputs.append(queries.add(column.aggregate, label, written_where, column.title))
         elif column.key is not None:
             at = read_off(names.domain, column.key, grouped)
             if at is None:
@@ -777,12 +777,12 @@ def workload_of(
             outputs.append(ConstantOutput(column.title, column.constant, rows.rows))
     shape = Statement(" ".join(text.split()), tuple(outputs), rows.rows)
     statement = finished(select, shape, columns, names)
-    terms = tuple(t.in_its_own_unit() for t in asked.terms)
-    return Workload(domain, terms, tuple(asked.ratios), (statement,))
+    terms = tuple(t.in_its_own_unit() for t in queries.terms)
+    return Workload(domain, terms, tuple(queries.ratios), (statement,))
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Aggregates:
     """The terms and ratios of the aggregates of a SELECT."""
 
     domain: Domain
@@ -791,7 +791,7 @@ class _Asked:
     terms: list[Term]
     ratios: list[Ratio]
 
-    def add(self, one: Aggregate, label: str, condition: str, title: str) -> Output:
+    def add(self, one: Aggregate, label: str, condition: str, title: str) -> SelectOutput:
         """Ask for an aggregate; return where its column is read off."""
         at = len(self.terms)
         if one.quantile is not None:

@@ -73,7 +73,7 @@ def finished(
     distinct = select.args.get("distinct")
     if distinct is not None:
         only(distinct)  # groups are distinct; DISTINCT ON is refused
-    reader, sorter = _Reader(columns, names, set()), _Reader(columns, names, set())
+    reader, sorter = _ReleasedReader(columns, names, set()), _ReleasedReader(columns, names, set())
     having, order = select.args.get("having"), select.args.get("order")
     for clause in (having, order):
         if clause is not None:
@@ -107,7 +107,7 @@ def _number(node: exp.Expression, clause: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _ReleasedReader:
     """Reads expressions of selected columns; ``read`` is which of them were read."""
 
     columns: Sequence[SelectedColumn]

@@ -73,7 +73,7 @@ class CellFunction:
         """Whether the comparison holds, cell by cell: true, false, or neither."""
         return _applied(text, partial(_holds, comparison), self, other)
 
-    def known(self) -> States:
+    def single_values(self) -> States:
         """The values, each of which is one; a range of values is refused."""
         for state in self.states.reshape(-1):
             if isinstance(state, Span):
@@ -99,14 +99,14 @@ def cell_function(node: exp.Expression, names: Names, condition: ConditionReader
     Raises:
         SqlError: the expression is none that cells determine.
     """
-    return _Reader(names, condition).read(node, 0)
+    return _ExpressionReader(names, condition).read(node, 0)
 
 
 def folded(node: exp.Expression, names: Names, condition: ConditionReader) -> Value | None:
     """The constant that an expression without columns is; None where it has columns."""
     if node.find(exp.Column) is not None:
         return None
-    state = cell_function(node, names, condition).known().item()
+    state = cell_function(node, names, condition).single_values().item()
     return None if state is None else cells.label_of(state)
 
 
@@ -128,7 +128,7 @@ def mask_condition(domain: Domain, names: Sequence[str], mask: Mask, text: str) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _ExpressionReader:
     names: Names
     condition: ConditionReader
 
@@ -502,36 +502,37 @@ def _quotient(a: CellState, b: CellState) -> CellState:
     return None if exact is None else cells.whole(exact)
 
 
-_READERS: Final[dict[type[exp.Expression], Callable[[_Reader, Any, int], CellFunction]]] = {
-    exp.Column: _Reader.column,
-    **dict.fromkeys(_SIMPLE, _Reader.simple),
-    exp.Round: _Reader.digits,
-    exp.Trunc: _Reader.digits,
-    exp.Coalesce: _Reader.coalesce,
-    exp.Nullif: _Reader.nullif,
-    exp.Substring: _Reader.substring,
-    exp.Left: _Reader.side,
-    exp.Right: _Reader.side,
-    exp.Trim: _Reader.trim,
-    exp.Concat: _Reader.concat,
-    exp.Cast: _Reader.cast,
-    exp.Case: _Reader.case,
-    exp.If: _Reader.when,
-    exp.DateTrunc: _Reader.truncate,
-    exp.TimestampTrunc: _Reader.truncate,
-    exp.Extract: _Reader.extract,
-    exp.Year: _Reader.field,
-    exp.Quarter: _Reader.field,
-    exp.Month: _Reader.field,
-    exp.Week: _Reader.field,
-    exp.Day: _Reader.field,
-    exp.Hour: _Reader.field,
-    exp.Minute: _Reader.field,
-    exp.TimeToStr: _Reader.strftime,
+_Read = Callable[[_ExpressionReader, Any, int], CellFunction]
+_READERS: Final[dict[type[exp.Expression], _Read]] = {
+    exp.Column: _ExpressionReader.column,
+    **dict.fromkeys(_SIMPLE, _ExpressionReader.simple),
+    exp.Round: _ExpressionReader.digits,
+    exp.Trunc: _ExpressionReader.digits,
+    exp.Coalesce: _ExpressionReader.coalesce,
+    exp.Nullif: _ExpressionReader.nullif,
+    exp.Substring: _ExpressionReader.substring,
+    exp.Left: _ExpressionReader.side,
+    exp.Right: _ExpressionReader.side,
+    exp.Trim: _ExpressionReader.trim,
+    exp.Concat: _ExpressionReader.concat,
+    exp.Cast: _ExpressionReader.cast,
+    exp.Case: _ExpressionReader.case,
+    exp.If: _ExpressionReader.when,
+    exp.DateTrunc: _ExpressionReader.truncate,
+    exp.TimestampTrunc: _ExpressionReader.truncate,
+    exp.Extract: _ExpressionReader.extract,
+    exp.Year: _ExpressionReader.field,
+    exp.Quarter: _ExpressionReader.field,
+    exp.Month: _ExpressionReader.field,
+    exp.Week: _ExpressionReader.field,
+    exp.Day: _ExpressionReader.field,
+    exp.Hour: _ExpressionReader.field,
+    exp.Minute: _ExpressionReader.field,
+    exp.TimeToStr: _ExpressionReader.strftime,
 }
-_NAMED: Final[dict[str, Callable[[_Reader, Any, int], CellFunction]]] = {
-    "DATE_PART": _Reader.date_part,
-    "DATEPART": _Reader.date_part,
+_NAMED: Final[dict[str, _Read]] = {
+    "DATE_PART": _ExpressionReader.date_part,
+    "DATEPART": _ExpressionReader.date_part,
 }
 
 

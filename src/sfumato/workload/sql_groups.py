@@ -79,7 +79,7 @@ def key_of_column(column: SqlColumn) -> GroupKey:
 
 def key_of_function(function: CellFunction) -> GroupKey:
     """The values of an expression, in the order of the first cells that have them."""
-    states = function.known().reshape(-1).tolist()
+    states = function.single_values().reshape(-1).tolist()
     number: dict[tuple[bool, CellState], int] = {}
     places = [number.setdefault((isinstance(s, bool), s), len(number)) for s in states]
     listed = [state for _, state in number]

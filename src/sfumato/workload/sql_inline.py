@@ -97,7 +97,7 @@ def _over_the_table(select: exp.Select, tables: Mapping[str, exp.Select], depth:
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _InnerColumns:
     """What the columns of a subquery are, by their names; ``rest`` are those of the table."""
 
     expressions: dict[str, exp.Expression]
@@ -139,7 +139,7 @@ def _joined(select: exp.Select, inner: exp.Select, tables: set[str]) -> exp.Sele
             expressions[column.name.casefold()] = column
         else:
             raise SqlError(f"a column of a subquery has no name; give it one with AS: {ALLOWED}")
-    columns = _Columns(expressions, rest, tables)
+    columns = _InnerColumns(expressions, rest, tables)
     titles = {c.alias.casefold() for c in select.expressions if isinstance(c, exp.Alias)}
     _check_size(select, expressions)
     for clause in ("expressions", "where", "group", "having", "order"):
@@ -166,7 +166,7 @@ def _joined(select: exp.Select, inner: exp.Select, tables: set[str]) -> exp.Sele
     return select
 
 
-def _titled(part: exp.Expression, columns: _Columns, titles: set[str]) -> exp.Expression:
+def _titled(part: exp.Expression, columns: _InnerColumns, titles: set[str]) -> exp.Expression:
     """A selected column that keeps the name it had."""
     replaced = _replaced(part, columns, titles)
     is_same = replaced == part or isinstance(part, exp.Alias)
@@ -175,7 +175,7 @@ def _titled(part: exp.Expression, columns: _Columns, titles: set[str]) -> exp.Ex
     return exp.Alias(this=replaced, alias=exp.to_identifier(part.name, quoted=True))
 
 
-def _replaced(node: exp.Expression, columns: _Columns, titles: set[str]) -> exp.Expression:
+def _replaced(node: exp.Expression, columns: _InnerColumns, titles: set[str]) -> exp.Expression:
     def place(part: exp.Expression) -> exp.Expression:
         if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
             return part

@@ -27,9 +27,9 @@ __all__ = [
     "ConstantOutput",
     "LabelOutput",
     "MeanOutput",
-    "Output",
     "OutputNumbers",
     "QuantileOutput",
+    "SelectOutput",
     "SortKey",
     "Statement",
     "StatementSource",
@@ -67,7 +67,7 @@ class StatementSource(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Output(ABC):
+class SelectOutput(ABC):
     """A selected column, by its title."""
 
     title: str
@@ -76,13 +76,13 @@ class Output(ABC):
     def numbers(self, source: StatementSource) -> OutputNumbers:
         """Its values, one per group."""
 
-    def shifted(self, terms: int, ratios: int) -> Output:  # noqa: ARG002
+    def shifted(self, terms: int, ratios: int) -> SelectOutput:  # noqa: ARG002
         """The same column where so many terms and ratios stand before those of the statement."""
         return self
 
 
 @dataclass(frozen=True, eq=False)
-class LabelOutput(Output):
+class LabelOutput(SelectOutput):
     """The value of a group: ``labels`` has one for every group of an axis."""
 
     axis: int
@@ -98,7 +98,7 @@ class LabelOutput(Output):
 
 
 @dataclass(frozen=True, eq=False)
-class ConstantOutput(Output):
+class ConstantOutput(SelectOutput):
     """The same constant for every group."""
 
     constant: Value | None
@@ -110,7 +110,7 @@ class ConstantOutput(Output):
 
 
 @dataclass(frozen=True, eq=False)
-class AnswerOutput(Output):
+class AnswerOutput(SelectOutput):
     """A count or a sum: the answers of a term."""
 
     term: int
@@ -119,13 +119,13 @@ class AnswerOutput(Output):
         """The answers."""
         return source.answer(self.term)
 
-    def shifted(self, terms: int, ratios: int) -> Output:  # noqa: ARG002
+    def shifted(self, terms: int, ratios: int) -> SelectOutput:  # noqa: ARG002
         """The term after others."""
         return replace(self, term=self.term + terms)
 
 
 @dataclass(frozen=True, eq=False)
-class MeanOutput(Output):
+class MeanOutput(SelectOutput):
     """A mean: the quotients of a ratio."""
 
     ratio: int
@@ -134,13 +134,13 @@ class MeanOutput(Output):
         """The quotients."""
         return source.mean(self.ratio)
 
-    def shifted(self, terms: int, ratios: int) -> Output:  # noqa: ARG002
+    def shifted(self, terms: int, ratios: int) -> SelectOutput:  # noqa: ARG002
         """The ratio after others."""
         return replace(self, ratio=self.ratio + ratios)
 
 
 @dataclass(frozen=True, eq=False)
-class QuantileOutput(Output):
+class QuantileOutput(SelectOutput):
     """A quantile, read off the running totals of a term."""
 
     term: int
@@ -151,7 +151,7 @@ class QuantileOutput(Output):
         """The quantiles."""
         return source.quantile(self.term, self.attribute, self.probability)
 
-    def shifted(self, terms: int, ratios: int) -> Output:  # noqa: ARG002
+    def shifted(self, terms: int, ratios: int) -> SelectOutput:  # noqa: ARG002
         """The term after others."""
         return replace(self, term=self.term + terms)
 
@@ -198,7 +198,7 @@ class Statement:
     """
 
     text: str
-    outputs: tuple[Output, ...]
+    outputs: tuple[SelectOutput, ...]
     rows: int
     having: Callable[[Columns], Mask] | None = None
     order: tuple[SortKey, ...] = ()
