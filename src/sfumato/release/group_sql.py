@@ -232,11 +232,14 @@ def _answered(
     has_star = not columns or any(c.find(exp.Star) and not c.find(exp.Count) for c in columns)
     if has_star:
         return _run(connection, statement)
+    if statement.find(exp.Columns, exp.PositionalColumn):
+        return _run(connection, statement)  # columns that are not named cannot be followed
     noisy = [i for i, c in enumerate(columns) if _numbers_in(c)]
     laws: dict[int, _Linear | str] = {}
     for i in noisy:
         try:
             _check_plain(statement, used)
+            _check_names(statement, connection, next(iter(used)))
             laws[i] = _law(columns[i], _is_grouped(statement))
         except _NotLinear as reason:
             laws[i] = f"no interval: {reason}"
@@ -295,6 +298,27 @@ def _check_plain(statement: exp.Query, used: Mapping[str, Group]) -> None:
         raise _NotLinear("rows are grouped by released numbers")
     if any(not isinstance(g, int) for g in used.values()):
         raise _NotLinear("means and variances are not linear; add up the groups behind them")
+
+
+def _check_names(statement: exp.Query, connection: DuckDBPyConnection, view: str) -> None:
+    """Refuse a law where rows may be made by released numbers under another name.
+
+    DuckDB takes aliases of columns of the result, and whole rows by the name of their table, in
+    WHERE, GROUP BY and beside other columns. Names of the view, and aliases of what holds no
+    number, are harmless anywhere; ORDER BY changes no row.
+    """
+    from sqlglot import exp
+
+    names = connection.execute(f"SELECT * FROM {_quoted(view)} LIMIT 0").df().columns  # noqa: S608
+    known = {str(n).lower() for n in names}
+    known |= {c.alias.lower() for c in statement.selects if c.alias and not _numbers_in(c)}
+    for column in statement.find_all(exp.Column):
+        if column.name.lower() not in known and column.find_ancestor(exp.Order) is None:
+            raise _NotLinear(f"{shown(column.name)} is no column of {view}")
+    if _is_grouped(statement) and any(
+        _numbers_in(c) and c.find(exp.AggFunc) is None for c in statement.selects
+    ):
+        raise _NotLinear("rows are grouped by released numbers")
 
 
 def _selects(statement: exp.Query) -> Iterator[exp.Select]:

@@ -116,7 +116,12 @@ def test_rows_by_themselves_have_their_own_errors(release):
         ("SELECT DISTINCT value AS n FROM age_sex", "DISTINCT"),
         ("SELECT SUM(value) OVER () AS n FROM age_sex", "windows"),
         ("SELECT ROUND(value) AS r, SUM(value) AS n FROM age_sex GROUP BY ROUND(value)", "grouped"),
-        ("SELECT SUM(mean) AS n FROM mean_age", "quotients"),
+        ("SELECT ROUND(value) AS r, SUM(value) AS n FROM age_sex GROUP BY 1", "grouped"),
+        ("SELECT ROUND(value) AS r, SUM(value) AS n FROM age_sex GROUP BY ALL", "grouped"),
+        ("SELECT ROUND(value) AS r, SUM(value) AS n FROM age_sex GROUP BY r", "no column"),
+        ("SELECT value AS v, value AS n FROM age_sex WHERE v > 3", "no column"),
+        ("SELECT value AS n FROM age_sex t WHERE STRUCT_EXTRACT(t, 'value') > 3", "no column"),
+        ("SELECT SUM(mean) AS n FROM mean_age", "means and variances"),
         ("SELECT SUM(a.value) AS n FROM age_sex a JOIN prefix_age b USING (age)", "one table"),
         ("SELECT SUM(value) AS n FROM (SELECT value FROM age_sex)", "inside a query"),
         ("WITH t AS (SELECT * FROM age_sex) SELECT SUM(value) AS n FROM t", "inside a query"),
@@ -127,6 +132,19 @@ def test_what_is_not_linear_is_answered_without_an_interval_and_says_so(release,
     assert "n" in frame
     assert "n_low" not in frame
     assert reason in frame["n_basis"].iloc[0]
+
+
+def test_columns_that_are_not_named_are_answered_as_they_are(release):
+    for text in (
+        "SELECT value AS n FROM age_sex WHERE COLUMNS('value') > 3",
+        "SELECT value AS n FROM age_sex WHERE #4 > 3",
+    ):
+        assert release.sql(text).columns.tolist() == ["n"]
+
+
+def test_labels_may_be_named_anew(release):
+    frame = release.sql("SELECT sex AS s, SUM(value) AS n FROM age_sex GROUP BY s ORDER BY n")
+    assert "n_low" in frame
 
 
 def test_all_columns_are_those_of_the_view(release):
