@@ -58,6 +58,10 @@ if TYPE_CHECKING:
     from sfumato.run.choose import plan_selection as plan_selection
     from sfumato.run.correct import Correction as Correction
     from sfumato.run.correct import correct as correct
+    from sfumato.run.describe import Description as Description
+    from sfumato.run.describe import DescriptionPlan as DescriptionPlan
+    from sfumato.run.describe import describe as describe
+    from sfumato.run.describe import plan_description as plan_description
     from sfumato.run.discover import Discovery as Discovery
     from sfumato.run.discover import DiscoveryPlan as DiscoveryPlan
     from sfumato.run.discover import plan_discovery as plan_discovery
@@ -119,6 +123,8 @@ _HOMES = {
     "Cost": "sfumato.privacy.cost",
     "CsvSource": "sfumato.vault.sources",
     "DateTime": "sfumato.domain.attributes",
+    "Description": "sfumato.run.describe",
+    "DescriptionPlan": "sfumato.run.describe",
     "Discovery": "sfumato.run.discover",
     "DiscoveryPlan": "sfumato.run.discover",
     "Domain": "sfumato.domain.domain",
@@ -165,10 +171,12 @@ _HOMES = {
     # Verbs.
     "combine": "sfumato.release.pooled",
     "correct": "sfumato.run.correct",
+    "describe": "sfumato.run.describe",
     "example": "sfumato.cli.shipped_tables",
     "open_session": "sfumato.session.session",
     "plan": "sfumato.run.linear",
     "plan_adaptive": "sfumato.run.adaptive",
+    "plan_description": "sfumato.run.describe",
     "plan_discovery": "sfumato.run.discover",
     "plan_selection": "sfumato.run.choose",
     "plan_session": "sfumato.session.session",

@@ -115,6 +115,7 @@ class RangeForecast:
     Attributes:
         shape: The declared shape.
         records: How many records with a value there are.
+        tails: The share of them that is to lie beyond either end.
         octave: The share of searches with both ends within an octave of the two tails' points.
         inside: The share of records within the range, on average.
         width: The range over the distance of the two points, the median of all searches; NaN if
@@ -124,6 +125,7 @@ class RangeForecast:
 
     shape: Shape
     records: int
+    tails: float
     octave: float
     inside: float
     width: float
@@ -138,8 +140,8 @@ class RangeForecast:
             )
         return (
             f"with {self.records:,} {self.shape} records both ends are within an octave of the "
-            f"5% and 95% points in {self.octave:.0%} of searches; {self.inside:.1%} of records "
-            f"lie inside"
+            f"{self.tails:.3g} and {1 - self.tails:.3g} points in {self.octave:.0%} of searches; "
+            f"{self.inside:.1%} of records lie inside"
         )
 
 
@@ -171,7 +173,8 @@ def forecast_range(law: RangeLaw, records: int, shape: Shape = "lognormal") -> R
     counts = np.bincount(codes, minlength=grid.cells).astype(np.float64)
     if sample:
         counts *= records / sample
-    low, high = np.quantile(values, [0.05, 0.95]) if sample else (0.0, 0.0)
+    tails = float(law.tails)
+    low, high = np.quantile(values, [tails, 1 - tails]) if sample else (0.0, 0.0)
     hits, inside, widths, defaults = 0, 0.0, [], 0
     for _ in range(LIMITS.range_simulations):
         number, first, last = _simulated(counts, grid, law, draws)
@@ -184,7 +187,8 @@ def forecast_range(law: RangeLaw, records: int, shape: Shape = "lognormal") -> R
         widths.append((end - start) / (high - low) if high > low else np.nan)
     runs = LIMITS.range_simulations
     octave, within, default = (float(part / runs) for part in (hits, inside, defaults))
-    return RangeForecast(shape, records, octave, within, float(np.median(widths)), default)
+    width = float(np.median(widths))
+    return RangeForecast(shape, records, tails, octave, within, width, default)
 
 
 def _simulated(

@@ -78,6 +78,11 @@ class RangeLaw:
         """The epsilon of the whole search."""
         return self.cost.pure_epsilon
 
+    @property
+    def tails(self) -> Fraction:
+        """The share of the records that is to lie beyond either end, about."""
+        return self.beyond / LIMITS.range_aim
+
     def threshold(self, number: int) -> int:
         """The number of records beyond an end, when there are about so many in all.
 

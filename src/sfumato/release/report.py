@@ -225,10 +225,11 @@ def neighbours_in_words(neighbours: str, rows: int | None) -> str:
     return "one row replaced by another; the number of rows is public"
 
 
-def report_html(release: Release, level: float, records: int | None = None) -> str:
+def report_html(release: Release, level: float, records: int | None = None, lead: str = "") -> str:
     """The whole report as one page of at most `LIMITS.page_bytes` bytes that needs no network.
 
-    ``records`` is the public number of records of which shares stand beside the numbers.
+    ``records`` is the public number of records of which shares stand beside the numbers; ``lead``
+    is HTML that comes before the answers, such as a summary of them.
     """
     workload = release.workload
     groups = named_groups(workload)
@@ -256,6 +257,7 @@ def report_html(release: Release, level: float, records: int | None = None) -> s
     parts = [
         f"<h1>{workload.queries:,} private {kind}</h1>",
         f'<p class="promise">{escape(str(release.provenance["guarantee"]))}</p>',
+        lead,
         _facts(release, records),
         reading + _shares_reading(records),
         about,

@@ -121,5 +121,9 @@ class RunLimits:
     stream_numbers: int = 2**25
     """Numbers that all streams of a counter hold together: some GiB, as Python integers."""
 
+    # describe
+    described_columns: int = 100
+    """Columns of one description: they share one budget, and are planned together in a minute."""
+
 
 LIMITS: Final = RunLimits()

@@ -1,0 +1,758 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describe a table of which nothing is declared: every column summarised, for a budget.
+
+    description = sf.describe("people.parquet", epsilon=1, delta=1e-6, ledger="people.ledger")
+    description.frame                  # a row per column: counts, nulls, range, mean, quartiles
+    description.histogram("age")       # the released table of a column, with intervals
+    description.domain                 # the completed schema, for further plans
+    description.save("out")            # report.html, schema.toml, answers.parquet, ...
+
+What each column is comes from its type, which is public. The budget is divided in public parts:
+
+    discovery   the values that many people share, of columns of texts, and the ranges of numbers
+                and dates (`sf.plan_discovery`)
+    release     one plan on the domain that this completes (`sf.plan`): the table of every column,
+                running totals and means of those with an order
+
+Both are run by the spine: debited, stored, and free when the same description is made again. What
+the second plan is made on was published by the first, so that the two add up (basic composition,
+docs/proofs/accounting.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from math import sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+from sfumato.domain.attributes import MISSING, Attribute, Boolean, Category, DateTime
+from sfumato.domain.discovery import OpenAttribute, OpenCategory, OpenDomain
+from sfumato.domain.domain import Domain
+from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric, OpenRange
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
+from sfumato.errors import PlanError, SchemaError, TableError, TooLarge
+from sfumato.planning.range_plans import bins_for
+from sfumato.privacy.budget import Budget, Number, check_neighbours, exact
+from sfumato.release.answers import named_groups
+from sfumato.release.column_summary import short_frame, summary_html
+from sfumato.release.export import checked_path, write_table_csv
+from sfumato.release.release import Release, saved_together, write_record
+from sfumato.run.discover import Discovery, DiscoveryPlan, plan_discovery
+from sfumato.run.linear import plan as plan_linear
+from sfumato.run.run_limits import LIMITS
+from sfumato.text import STORED, did_you_mean, listing, shown
+from sfumato.types import Neighbours, Progress
+from sfumato.workload.build import marginals, means, prefixes
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.run.range_discovery import RangeSearch
+    from sfumato.vault.tables import Table
+
+__all__ = [
+    "Description",
+    "DescriptionPlan",
+    "Kind",
+    "describe",
+    "plan_description",
+]
+
+Kind: TypeAlias = Literal["category", "integer", "numeric", "datetime", "boolean"]
+
+_KINDS: Final = get_args(Kind)
+_BY_FAMILY: Final[dict[str, Kind]] = {
+    "integer": "integer",
+    "float": "numeric",
+    "decimal": "numeric",
+    "text": "category",
+    "boolean": "boolean",
+    "date": "datetime",
+    "timestamp": "datetime",
+}
+_QUARTILES: Final = {"q25": 0.25, "median": 0.5, "q75": 0.75}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DescriptionPlan:
+    """What a description looks for, and for how much: public, known before it is spent.
+
+    Args:
+        kinds: The kind of every column that is described.
+        left_out: The columns that are not, each with the reason.
+        budget: What the whole description may spend.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+        discovery: The plan of the first part; None if no column needs it.
+        rest: The budget of the release that follows.
+    """
+
+    kinds: Mapping[str, Kind]
+    left_out: Mapping[str, str]
+    budget: Budget
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    discovery: DiscoveryPlan | None
+    rest: Budget
+
+    def __repr__(self) -> str:
+        lines = [f"DescriptionPlan of {len(self.kinds):,} columns at {self.budget.describe()}"]
+        if self.discovery is not None:
+            lines.append(f"  discovery  {self.discovery.budget.describe()}")
+            lines += [f"    {search.in_words()}" for search in self.discovery.searches]
+        lines.append(f"  release    {self.rest.describe()}: {self.error_in_words()}")
+        lines += [f"  left out   {name}: {why}" for name, why in self.left_out.items()]
+        return "\n".join(lines)
+
+    @property
+    def noise(self) -> float:
+        """About the standard error of a count in the release, by a public rule.
+
+        As if the table of every column were measured for itself with an equal part of the budget;
+        the plan of the release does better, and says by how much.
+        """
+        tables = len(self.kinds)
+        if self.rest.is_pure:
+            return sqrt(2) * tables / float(self.rest.pure_epsilon) * self._rows
+        return sqrt(tables) / (self.rest.gaussian_mu or 1.0) * self._rows
+
+    @property
+    def _rows(self) -> int:
+        return 1 if self.unit is None else self.unit.rows
+
+    def error_in_words(self) -> str:
+        """The forecast of the release: of counts, before anything is known of the columns."""
+        return f"counts with a standard error of about {self.noise:,.3g} records"
+
+    def simulated(self, records: int, shape: str = "lognormal") -> dict[str, str]:
+        """What discovery may find in so many records of a declared shape; no table is read.
+
+        Args:
+            records: How many records the table may have.
+            shape: That of numbers: ``"normal"``, ``"lognormal"``, ``"pareto"``, ``"uniform"``; keys
+                are taken to follow Zipf's law.
+
+        Returns:
+            For every column that is to be discovered, what may be found, in words.
+
+        Raises:
+            PlanError: The shape is none of these.
+        """
+        found: dict[str, str] = {}
+        for search in self.discovery.searches if self.discovery else ():
+            name = search.attribute.name
+            if isinstance(search.attribute, OpenRange):
+                ranged: RangeSearch = search  # type: ignore[assignment]
+                found[name] = ranged.simulated(records, shape).describe()  # type: ignore[arg-type]
+            else:
+                sure = search.forecast()["people_for_half"]
+                found[name] = _zipf_in_words(records, int(str(sure)))
+        return found
+
+    def as_json(self) -> dict[str, object]:
+        """The plan for programs: what `sfumato describe --estimate --json` says.
+
+        Returns:
+            JSON.
+        """
+        budget = {n: float(Fraction(v)) for n, v in self.budget.as_json().items()}
+        searches = [] if self.discovery is None else self.discovery.as_json()["searches"]
+        return {
+            "columns": dict(self.kinds),
+            "left_out": dict(self.left_out),
+            "budget": budget,
+            "neighbours": self.neighbours,
+            "discovery": searches,
+            "standard_error": self.noise,
+        }
+
+    def release(
+        self,
+        table: object,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        name: str | None = None,
+        analyst: str | None = None,
+        progress: Progress | None = None,
+    ) -> Description:
+        """Describe a table: discover, plan on what was published, release.
+
+        Args:
+            table: As in `Plan.release`.
+            ledger: The ledger of the table, opened or its path. Without one nothing remembers
+                what was spent: that is the caller's promise.
+            name: The table's in the ledger; needed for a table in memory.
+            analyst: Whose allowance is debited as well.
+            progress: Called with what is done and how much of it.
+
+        Returns:
+            The description.
+
+        Raises:
+            TableError: The table cannot be opened, or has other columns.
+            BudgetExhausted: The cost does not fit what is left.
+            LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
+        """
+        access: dict[str, Any] = {"name": name, "analyst": analyst, "progress": progress}
+        discovery = None
+        if self.discovery is not None:
+            discovery = self.discovery.release(table, ledger, **access)
+        domain = self.completed(discovery)
+        released = None
+        if domain is not None:
+            plan = plan_linear(workload_of(domain), self.rest, self.neighbours, unit=self.unit)
+            released = plan.release(table, ledger, **access)
+        return Description(self, discovery, domain, released)
+
+    def completed(self, discovery: Discovery | None) -> Domain | None:
+        """The domain of all columns, with what was published; None if nothing is left.
+
+        Ranges have as many bins as their noisy number of records is enough for (`bins_for`).
+        """
+        published: dict[str, Attribute] = {}
+        if discovery is not None:
+            for search, findings in zip(discovery.plan.searches, discovery.findings, strict=True):
+                opened = search.attribute
+                if isinstance(opened, OpenRange):
+                    bins = bins_for(float(str(findings["records"])), self.noise)
+                    opened = replace(opened, bins=bins)
+                published |= {a.name: a for a in opened.closed(findings)}
+        attributes: list[Attribute] = []
+        for name, kind in self.kinds.items():
+            if kind == "boolean":
+                attributes.append(Boolean(name, outside="other", nulls="missing"))
+            elif name in published:
+                attributes.append(published[name])
+        return Domain(attributes) if attributes else None
+
+
+def workload_of(domain: Domain) -> Workload:
+    """What a description asks of a completed domain.
+
+    The table of every column; of ordered ones the running totals as well, and of numbers the means.
+    """
+    work = marginals(domain, 1)
+    for attribute in domain:
+        if attribute.is_ordered:
+            work = work | prefixes(domain, attribute.name)
+        if attribute.is_ordered and not isinstance(attribute, DateTime) and _has_width(attribute):
+            work = work | means(domain, attribute.name)
+    return work
+
+
+def _has_width(attribute: Attribute) -> bool:
+    """Whether its values are not all one number, which is then their mean."""
+    return getattr(attribute, "min", 0) < getattr(attribute, "max", 1)
+
+
+def _zipf_in_words(records: int, threshold: int) -> str:
+    """How many keys of Zipf's law (exponent 1, a tenth of the records as many keys) come out."""
+    keys = max(records // 10, 1)
+    scale = sum(1 / k for k in range(1, keys + 1)) if keys < 10**5 else None
+    if scale is None:
+        from math import log
+
+        scale = log(keys) + 0.5772
+    many = int(records / scale / threshold)
+    share = sum(1 / k for k in range(1, min(many, keys) + 1)) / scale if many < 10**6 else 1.0
+    return (
+        f"of {keys:,} keys by Zipf's law about {min(many, keys):,}, those of {threshold:,} people "
+        f"or more, with {min(share, 1):.0%} of the records"
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Description:
+    """Every column of a table, summarised; all of it is public.
+
+    Attributes:
+        plan: What was looked for, and for how much.
+        discovery: What was discovered; None if no column needed it.
+        domain: The completed schema: plan on it. None if nothing could be published.
+        release: The answers; None without a domain.
+    """
+
+    plan: DescriptionPlan
+    discovery: Discovery | None
+    domain: Domain | None
+    release: Release | None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether all of it was in the ledger already, and nothing was spent now."""
+        parts = [part for part in (self.discovery, self.release) if part is not None]
+        return all(part.is_stored for part in parts)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row per column; intervals hold with 95% each. Nothing is said where a cell is empty.
+
+        ``records`` have a value and ``nulls`` have none, ``keys`` were published, ``top`` is the
+        key with the largest count in the discovery and ``top_count`` its count in the release (of a
+        yes or no column: of true), ``low`` to ``high`` the range, ``mean``, ``q25``, ``median`` and
+        ``q75`` those of the values clamped to it. ``x_low`` to ``x_high`` is the interval of x.
+        """
+        import pandas as pd
+
+        rows = [self._row(name) for name in (*self.plan.kinds, *self.plan.left_out)]
+        frame = pd.DataFrame(rows, columns=_columns(rows))
+        for name in ("keys", "top_count"):
+            if name in frame:
+                frame[name] = frame[name].astype("float64")
+        return frame
+
+    def _row(self, name: str) -> dict[str, object]:
+        row: dict[str, object] = {"column": name}
+        if name in self.plan.left_out:
+            return {**row, "kind": "", "note": self.plan.left_out[name]}
+        row |= {"kind": self.plan.kinds[name], "note": self._note(name)}
+        if self.domain is None or name not in self.domain or self.release is None:
+            return row
+        attribute = self.domain[name]
+        row |= self._counts(name)
+        if isinstance(attribute, Category):
+            row |= self._top(name, attribute.values[0], attribute.value_count)
+        elif isinstance(attribute, Boolean):
+            row |= self._top(name, True, 2)
+        else:
+            low, high = ends_of(attribute)
+            row |= {"low": low, "high": high, **self._quartiles(name), **self._mean(name)}
+        return row
+
+    def _note(self, name: str) -> str:
+        """What a reader must know of the column."""
+        if self.domain is None or name not in self.domain:
+            return (
+                "no value is shared by enough people to be published; a column of identifiers or "
+                "free text, or too small a budget"
+            )
+        for search, findings in self._searches():
+            if search == name and findings.get("default"):
+                return "default range: too few records to find one"
+        return ""
+
+    def _searches(self) -> list[tuple[str, Mapping[str, object]]]:
+        if self.discovery is None:
+            return []
+        pairs = zip(self.discovery.plan.searches, self.discovery.findings, strict=True)
+        return [(search.attribute.name, findings) for search, findings in pairs]
+
+    def histogram(self, name: str, level: float = 0.95) -> pd.DataFrame:
+        """The table of a column, with intervals.
+
+        Args:
+            name: The name of a column.
+            level: The probability with which an interval holds the truth.
+
+        Returns:
+            A row per value or bin, and for other and missing ones.
+
+        Raises:
+            SchemaError: Nothing was released of the column.
+        """
+        return self._released(name).answers(group=name, level=level)
+
+    def chart(self, name: str) -> Any:
+        """A chart of the table of a column (Altair).
+
+        Args:
+            name: The name of a column.
+
+        Returns:
+            Bars with intervals.
+
+        Raises:
+            SchemaError: Nothing was released of the column.
+        """
+        from sfumato.release.charts import chart_of
+
+        release = self._released(name)
+        places = {text: group for group, text in named_groups(release.workload).items()}
+        return chart_of(release.estimates, places[name], 0.95, 500)
+
+    def _released(self, name: str) -> Release:
+        if self.release is None or self.domain is None or name not in self.domain:
+            names = [] if self.domain is None else self.domain.names
+            raise SchemaError(
+                f"nothing was released of {shown(name)}; described were {listing(names) or 'none'}"
+                f"{did_you_mean(name, names)}"
+            )
+        return self.release
+
+    def _counts(self, name: str) -> dict[str, object]:
+        """How many records have a value, and how many have none."""
+        table = self.histogram(name)
+        missing = table[table[name].astype(str) == MISSING].iloc[0]
+        whole = self._total
+        return {
+            "records": whole["value"] - missing["value"],
+            "nulls": missing["value"],
+            "nulls_low": missing["low"],
+            "nulls_high": missing["high"],
+        }
+
+    @cached_property
+    def _total(self) -> pd.Series:
+        assert self.release is not None  # noqa: S101
+        return self.release.answers([]).iloc[0]
+
+    @property
+    def records(self) -> tuple[float, float, float]:
+        """The number of records of the table, and its interval.
+
+        Raises:
+            SchemaError: Nothing was released.
+        """
+        if self.release is None:
+            raise SchemaError("nothing was released, so the number of records is not known")
+        return (self._total["value"], self._total["low"], self._total["high"])
+
+    def _top(self, name: str, value: object, keys: int) -> dict[str, object]:
+        """The key that discovery counted most often, with its count in the release.
+
+        Which key is first was decided by other noise than that of its count, so that the interval
+        holds as that of any key chosen beforehand.
+        """
+        table = self.histogram(name)
+        row = table[table[name] == value].iloc[0]
+        counted = {"top_count": row["value"], "top_low": row["low"], "top_high": row["high"]}
+        return {"keys": keys, "top": value, **counted}
+
+    def _quartiles(self, name: str) -> dict[str, object]:
+        assert self.release is not None  # noqa: S101
+        table = self.release.quantiles(name, list(_QUARTILES.values()))
+        out: dict[str, object] = {}
+        for (key, _), (_, row) in zip(_QUARTILES.items(), table.iterrows(), strict=True):
+            out |= {key: row["value"], f"{key}_low": row["low"], f"{key}_high": row["high"]}
+        return out
+
+    def _mean(self, name: str) -> dict[str, object]:
+        assert self.release is not None  # noqa: S101
+        group = f"mean {name}"
+        if group not in self.release.groups:
+            return {}
+        row = self.release.answers(group=group).iloc[0]
+        return {"mean": row["mean"], "mean_low": row["low"], "mean_high": row["high"]}
+
+    def to_toml(self) -> str:
+        """The completed schema as TOML: what further plans are made on.
+
+        Returns:
+            A text that `sf.Domain.from_toml` reads.
+
+        Raises:
+            SchemaError: Nothing could be published, so that there is none.
+        """
+        if self.domain is None:
+            raise SchemaError("nothing could be published of any column, so there is no schema")
+        return self.domain.to_toml()
+
+    def report(self) -> str:
+        """The report of the release as one HTML page, with the summary of all columns first.
+
+        Returns:
+            HTML.
+
+        Raises:
+            SchemaError: Nothing was released.
+        """
+        from sfumato.release.report import report_html
+
+        if self.release is None:
+            raise SchemaError("nothing was released, so there is no report")
+        return report_html(self.release, 0.95, lead=summary_html(self.frame, self._head()))
+
+    def save(self, directory: str | Path) -> dict[str, Path]:
+        """Write report.html, description.csv, schema.toml, answers.parquet and provenance.json.
+
+        Either all files are written or none.
+
+        Args:
+            directory: Where the files are written; it is made if it is not there.
+
+        Returns:
+            Paths by the names of the files.
+
+        Raises:
+            SchemaError: Nothing was released.
+        """
+        import pyarrow as pa
+
+        release, report, schema = self.release, self.report(), self.to_toml()
+        assert release is not None  # noqa: S101  report
+        texts = self.frame.astype(object).where(self.frame.notna(), None)
+        table = pa.table({n: pa.array([_text(v) for v in texts[n]], pa.string()) for n in texts})
+
+        def write(folder: Path) -> dict[str, Path]:
+            names = ("report.html", "schema.toml", "description.csv", "answers.parquet")
+            paths = {n: folder / n for n in names}
+            paths["report.html"].write_text(report, encoding="utf-8")
+            paths["schema.toml"].write_text(schema, encoding="utf-8")
+            write_table_csv(table, paths["description.csv"])
+            release.to_parquet(paths["answers.parquet"])
+            paths["provenance.json"] = write_record(release.provenance, folder)
+            return paths
+
+        return saved_together(checked_path(directory), write)
+
+    def __repr__(self) -> str:
+        return f"{self._head()}\n{short_frame(self.frame).to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        return f"<div>{summary_html(self.frame, self._head())}</div>"
+
+    def _head(self) -> str:
+        """How many columns, how many records, and what was spent."""
+        spent = STORED if self.is_stored else self.plan.budget.describe()
+        many = ""
+        if self.release is not None:
+            total, low, high = self.records
+            many = f" of about {total:,.0f} records ({low:,.0f} to {high:,.0f})"
+        return f"{len(self.plan.kinds):,} columns{many}, {spent}"
+
+
+def ends_of(attribute: Attribute) -> tuple[object, object]:
+    """The first and the last value of a range; of dates, the end that is excluded."""
+    held: Any = attribute
+    if hasattr(held, "edges"):
+        return held.edges[0], held.edges[-1]
+    if hasattr(held, "min"):
+        return held.min, held.max
+    return held.start, held.end
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+_ORDER: Final = (
+    "column",
+    "kind",
+    "records",
+    "nulls",
+    "nulls_low",
+    "nulls_high",
+    "keys",
+    "top",
+    "top_count",
+    "top_low",
+    "top_high",
+    "low",
+    "high",
+    "mean",
+    "mean_low",
+    "mean_high",
+    *(f"{key}{end}" for key in _QUARTILES for end in ("", "_low", "_high")),
+    "note",
+)
+
+
+def _columns(rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """The columns of the frame that some row has, in their order."""
+    return [name for name in _ORDER if any(name in row for row in rows)]
+
+
+def plan_description(
+    table: object,
+    budget: Budget,
+    neighbours: Neighbours = "add-remove",
+    *,
+    columns: Iterable[str] | None = None,
+    kinds: Mapping[str, Kind] | None = None,
+    unit: PrivacyUnit | None = None,
+    share: Number = Fraction(3, 10),
+    tails: Number = Fraction(1, 200),
+) -> DescriptionPlan:
+    """Plan the description of a table from the names and types of its columns; reads no row.
+
+    Args:
+        table: As in `Plan.release`.
+        budget: What the whole description may spend: epsilon, and a delta where texts are
+            discovered.
+        neighbours: Which two tables must be hard to tell apart.
+        columns: The columns to describe; all that can be if None.
+        kinds: What columns are, where their type does not say it or says something else.
+        unit: Whose presence is protected; one row if None.
+        share: The part of the budget that discovery takes; the release takes the rest.
+        tails: The share of the records that is to lie beyond either end of a range, about.
+
+    Returns:
+        The plan; ``release`` runs it.
+
+    Raises:
+        PlanError: An argument is wrong, or the budget does not fit.
+        TableError: The table cannot be opened, or has no such column.
+        TooLarge: There are too many columns.
+    """
+    from sfumato.vault.tables import open_table
+
+    if not isinstance(budget, Budget) or budget.epsilon is None:
+        raise PlanError(
+            f"a description needs sf.Budget(epsilon=..., delta=...), got {shown(budget)}"
+        )
+    unit, neighbours = check_privacy_unit(unit), check_neighbours(neighbours)
+    part = exact(share, "share")
+    if not 0 < part < 1:
+        raise PlanError(f"share must lie between 0 and 1, got {shown(share)}")
+    opened = open_table(table)
+    chosen, left_out = _chosen(opened, columns, dict(kinds or {}), unit)
+    members = [_open(name, kind, exact(tails, "tails")) for name, kind in chosen.items()]
+    searched = [m for m in members if m is not None]
+    if any(isinstance(m, OpenCategory) for m in searched) and not budget.delta:
+        texts = [m.name for m in searched if isinstance(m, OpenCategory)]
+        raise PlanError(
+            f"to discover the values of {listing(texts)} takes a delta: a value of one person may "
+            f"come out with that probability; got {budget.describe()}. Give delta=1e-6, or leave "
+            "these columns out with columns=[...]"
+        )
+    first, rest = _parts(budget, part, searched)
+    discovery = None
+    if first is not None:
+        discovery = plan_discovery(OpenDomain(searched), first, neighbours, unit=unit)
+    return DescriptionPlan(chosen, left_out, budget, neighbours, unit, discovery, rest)
+
+
+def _parts(
+    budget: Budget, share: Fraction, searched: Sequence[OpenAttribute]
+) -> tuple[Budget | None, Budget]:
+    """The budgets of discovery and release; they add up to the whole."""
+    if not searched:
+        return None, budget
+    assert budget.epsilon is not None  # noqa: S101  plan_description
+    first, rest = share * budget.epsilon, (1 - share) * budget.epsilon
+    if not budget.delta:
+        return Budget(epsilon=first), Budget(epsilon=rest)
+    if not any(isinstance(m, OpenCategory) for m in searched):
+        return Budget(epsilon=first), Budget(epsilon=rest, delta=budget.delta)
+    half = budget.delta / 2
+    return Budget(epsilon=first, delta=half), Budget(epsilon=rest, delta=half)
+
+
+def _open(name: str, kind: Kind, tails: Fraction) -> OpenAttribute | None:
+    """What is to be discovered of a column; None for yes or no, which is public."""
+    if kind == "boolean":
+        return None
+    if kind == "category":
+        return OpenCategory((name,))
+    if kind == "datetime":
+        return OpenDateTime((name,), tails=tails)
+    return (OpenInteger if kind == "integer" else OpenNumeric)((name,), tails=tails)
+
+
+def _chosen(
+    table: Table,
+    columns: Iterable[str] | None,
+    kinds: Mapping[str, Kind],
+    unit: PrivacyUnit | None,
+) -> tuple[dict[str, Kind], dict[str, str]]:
+    """The kind of every column that is described, and why others are not: by names and types."""
+    if isinstance(columns, str):
+        raise PlanError(f"columns must be a list of names, got {shown(columns)}")
+    names = list(table.types) if columns is None else list(dict.fromkeys(columns))
+    unknown = [n for n in (*names, *kinds) if n not in table.types]
+    if unknown:
+        raise TableError(
+            f"the table {table.name} has no column {shown(unknown[0])}; its columns are "
+            f"{listing(list(table.types), most=40)}{did_you_mean(unknown[0], table.types)}"
+        )
+    wrong = {n: k for n, k in kinds.items() if k not in _KINDS}
+    if wrong:
+        name, word = next(iter(wrong.items()))
+        raise PlanError(
+            f"kinds: {name!r} is said to be {shown(word)}; kinds are "
+            f"{', '.join(map(repr, _KINDS))}{did_you_mean(word, _KINDS)}"
+        )
+    chosen: dict[str, Kind] = {}
+    left_out: dict[str, str] = {}
+    kind: Kind | None
+    for name in names:
+        kind = kinds[name] if name in kinds else _kind_of(table, name)
+        if unit is not None and name == unit.column:
+            left_out[name] = "the privacy unit: each of its values belongs to one person"
+        elif kind is None:
+            left_out[name] = f"of type {table.types[name]}, which has neither keys nor a range"
+        else:
+            chosen[name] = kind
+    if not chosen:
+        raise TableError(
+            f"the table {table.name} has no column that can be described"
+            + (f": {listing(list(left_out))} cannot be" if left_out else "")
+        )
+    if len(chosen) > LIMITS.described_columns:
+        raise TooLarge(
+            f"{len(chosen):,} columns are to be described, at most {LIMITS.described_columns} can "
+            "be at a time, for they share one budget; choose with columns=[...]"
+        )
+    return chosen, left_out
+
+
+def _kind_of(table: Table, name: str) -> Kind | None:
+    """The kind of a column by its type, which is public."""
+    from sfumato.vault.encode import family
+
+    kind: Any = table.types[name]
+    if kind.is_decimal() and kind.scale == 0:
+        return "integer"
+    return _BY_FAMILY.get(family(kind))
+
+
+def describe(
+    table: object,
+    epsilon: Number = 1,
+    delta: Number = Fraction(1, 10**6),
+    *,
+    columns: Iterable[str] | None = None,
+    kinds: Mapping[str, Kind] | None = None,
+    unit: PrivacyUnit | None = None,
+    neighbours: Neighbours = "add-remove",
+    ledger: Ledger | str | Path | None = None,
+    name: str | None = None,
+    analyst: str | None = None,
+    progress: Progress | None = None,
+) -> Description:
+    """Describe every column of a table, from nothing but the table and a budget.
+
+    Three tenths of the budget discover the values of texts and the ranges of numbers and dates;
+    the rest releases counts, nulls, quartiles and means on the domain that this completes.
+
+    Privacy: the whole is (epsilon, delta)-differentially private: two releases within parts that
+    add up to it, each debited before its noise is drawn (docs/proofs/keys.md, docs/proofs/ranges.md
+    and docs/proofs/measuring.md; composition: docs/proofs/accounting.md).
+    Neighbours: as given.
+
+    Args:
+        table: A path, an address of a database, a dataframe or an expression, as in `Plan.release`.
+        epsilon: The epsilon of the whole description.
+        delta: Its delta; 0 for pure epsilon, which columns of texts do not allow.
+        columns: The columns to describe; all that can be if None.
+        kinds: What columns are, ``"category"``, ``"integer"``, ``"numeric"``, ``"datetime"`` or
+            ``"boolean"``, where their type does not say it (CSV: all are texts) or says something
+            else (numbers that are codes).
+        unit: Whose presence is protected; one row if None.
+        neighbours: Which two tables must be hard to tell apart.
+        ledger: The ledger of the table, opened or its path. Without one nothing remembers what was
+            spent: that is the caller's promise.
+        name: The table's in the ledger; needed for a table in memory.
+        analyst: Whose allowance is debited as well.
+        progress: Called with what is done and how much of it.
+
+    Returns:
+        The description: a frame, histograms, a report and a completed schema.
+
+    Raises:
+        PlanError: An argument is wrong.
+        TableError: The table cannot be opened, or has no column that can be described.
+        TooLarge: There are too many columns.
+        BudgetExhausted: The cost does not fit what is left.
+        LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
+    """
+    small = exact(delta, "delta")
+    budget = Budget(epsilon=epsilon, delta=small) if small else Budget(epsilon=epsilon)
+    plan = plan_description(table, budget, neighbours, columns=columns, kinds=kinds, unit=unit)
+    return plan.release(table, ledger, name=name, analyst=analyst, progress=progress)
