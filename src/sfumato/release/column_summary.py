@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["short_frame", "summary_html"]
+__all__ = ["sentences", "short_frame", "summary_html"]
 
 _HEADS: Final = {
     "column": "column",
@@ -41,6 +41,22 @@ def short_frame(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {_HEADS[n] or "note": [row[n] for row in rows] for n in names}, dtype=object
     )
+
+
+def sentences(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    """Every column with what is said of it in one sentence, for narrow places."""
+    return [(str(row["column"]), _sentence(_cells(row))) for row in frame.to_dict("records")]
+
+
+def _sentence(cells: Mapping[str, str]) -> str:
+    parts = [", ".join(part for part in (cells["kind"], cells["values"]) if part)]
+    if cells["mean"]:
+        parts.append(f"mean {cells['mean']}")
+    if cells["median"]:
+        parts.append(f"quartiles {cells['q25']}, {cells['median']}, {cells['q75']}")
+    if cells["nulls"]:
+        parts.append(f"missing {cells['nulls']}")
+    return "; ".join(part for part in (*parts, cells["note"]) if part)
 
 
 def summary_html(frame: pd.DataFrame, title: str) -> str:

@@ -7,7 +7,8 @@
     description.domain                 # the completed schema, for further plans
     description.save("out")            # report.html, schema.toml, answers.parquet, ...
 
-What each column is comes from its type, which is public. The budget is divided in public parts:
+What each column is comes from its type, in a file without types from its name, or is said; all of
+it is public. The budget is divided in public parts:
 
     discovery   the values that many people share, of columns of texts, and the ranges of numbers
                 and dates (`sf.plan_discovery`)
@@ -27,11 +28,12 @@ from fractions import Fraction
 from functools import cached_property
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sfumato.domain.attributes import MISSING, Attribute, Boolean, Category, DateTime
 from sfumato.domain.discovery import OpenAttribute, OpenCategory, OpenDomain
 from sfumato.domain.domain import Domain
+from sfumato.domain.guesses import Kind, guessed
 from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric, OpenRange
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError, SchemaError, TableError, TooLarge
@@ -59,12 +61,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Description",
     "DescriptionPlan",
-    "Kind",
     "describe",
     "plan_description",
 ]
-
-Kind: TypeAlias = Literal["category", "integer", "numeric", "datetime", "boolean"]
 
 _KINDS: Final = get_args(Kind)
 _BY_FAMILY: Final[dict[str, Kind]] = {
@@ -675,6 +674,11 @@ def _chosen(
         kind = kinds[name] if name in kinds else _kind_of(table, name)
         if unit is not None and name == unit.column:
             left_out[name] = "the privacy unit: each of its values belongs to one person"
+        elif kind == "category" and name not in kinds and guessed(name).is_identifier:
+            left_out[name] = (
+                "its name says that it holds identifiers, of which nothing can be published; if it "
+                f"does not, say what it holds: kinds={{{name!r}: 'category'}}"
+            )
         elif kind is None:
             left_out[name] = f"of type {table.types[name]}, which has neither keys nor a range"
         else:
@@ -693,9 +697,11 @@ def _chosen(
 
 
 def _kind_of(table: Table, name: str) -> Kind | None:
-    """The kind of a column by its type, which is public."""
+    """The kind of a column by its type, or without one by its name; both are public."""
     from sfumato.vault.encode import family
 
+    if name in table.untyped:
+        return guessed(name).kind
     kind: Any = table.types[name]
     if kind.is_decimal() and kind.scale == 0:
         return "integer"
@@ -732,8 +738,8 @@ def describe(
         delta: Its delta; 0 for pure epsilon, which columns of texts do not allow.
         columns: The columns to describe; all that can be if None.
         kinds: What columns are, ``"category"``, ``"integer"``, ``"numeric"``, ``"datetime"`` or
-            ``"boolean"``, where their type does not say it (CSV: all are texts) or says something
-            else (numbers that are codes).
+            ``"boolean"``, where their type (or in a file without types their name) does not say
+            it, or says something else, as of numbers that are codes.
         unit: Whose presence is protected; one row if None.
         neighbours: Which two tables must be hard to tell apart.
         ledger: The ledger of the table, opened or its path. Without one nothing remembers what was

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptions: what is public, what is found, what bad input gets, and that it is paid once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sfumato as sf
+from sfumato.errors import LedgerError, PlanError, SchemaError, TableError, TooLarge
+
+
+def people(rows: int = 5000) -> pd.DataFrame:
+    some = np.random.default_rng(5)
+    frame = pd.DataFrame(
+        {
+            "age": some.integers(18, 80, rows).astype(float),
+            "income": np.exp(some.normal(10, 1, rows)),
+            "sex": some.choice(["f", "m"], rows, p=[0.7, 0.3]),
+            "member": some.random(rows) < 0.25,
+            "joined": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(some.integers(0, 1000, rows), unit="D"),
+            "name": [f"name {i}" for i in range(rows)],
+        }
+    ).astype({"joined": "datetime64[us]"})
+    frame.loc[frame.index % 10 == 0, "age"] = math.nan
+    return frame
+
+
+@pytest.fixture(scope="module")
+def description():
+    return sf.describe(people(), epsilon=4, kinds={"age": "integer", "name": "category"})
+
+
+@pytest.fixture(scope="module")
+def rows(description):
+    return description.frame.set_index("column")
+
+
+def test_every_column_has_a_row_with_its_kind(rows):
+    assert rows["kind"].to_dict() == {
+        "age": "integer",
+        "income": "numeric",
+        "sex": "category",
+        "member": "boolean",
+        "joined": "datetime",
+        "name": "category",
+    }
+
+
+def test_numbers_have_a_range_a_mean_and_quartiles_near_the_truth(rows):
+    """Whole numbers from 18 to 79, each as likely: mean 48.5, quartiles 33, 48 and 64."""
+    age = rows.loc["age"]
+    assert age["low"] <= 20
+    assert 75 <= age["high"] <= 149
+    assert age["mean"] == pytest.approx(48.5, abs=2)
+    assert [age[q] for q in ("q25", "median", "q75")] == pytest.approx([33, 48, 64], abs=4)
+    assert age["mean_low"] <= age["mean"] <= age["mean_high"]
+
+
+def test_nulls_are_counted_with_an_interval(rows):
+    assert rows.loc["age", "nulls"] == pytest.approx(500, abs=60)
+    assert rows.loc["income", "nulls_high"] < 60
+    assert rows.loc["age", "records"] == pytest.approx(4500, abs=120)
+
+
+def test_keys_are_found_and_the_first_one_is_counted(rows):
+    sex = rows.loc["sex"]
+    assert (sex["keys"], sex["top"]) == (2, "f")
+    assert sex["top_low"] - 60 <= 3500 <= sex["top_high"] + 60
+    assert rows.loc["member", "top_count"] == pytest.approx(1250, abs=150)
+
+
+def test_dates_have_a_range_and_quartiles(rows):
+    joined = rows.loc["joined"]
+    assert pd.Timestamp(joined["low"]) <= pd.Timestamp("2020-03-01")
+    assert pd.Timestamp("2021-01-01") < joined["median"] < pd.Timestamp("2022-01-01")
+
+
+def test_a_column_of_names_says_that_nothing_can_be_published(rows, description):
+    assert "no value is shared by enough people" in rows.loc["name", "note"]
+    assert "name" not in description.domain
+    with pytest.raises(SchemaError, match="nothing was released of 'name'"):
+        description.histogram("name")
+
+
+def test_the_completed_schema_can_be_planned_on(description, tmp_path):
+    file = tmp_path / "schema.toml"
+    file.write_text(description.to_toml())
+    assert sf.Domain.from_toml(file) == description.domain
+
+
+def test_histograms_and_charts_are_those_of_the_release(description):
+    table = description.histogram("sex")
+    assert table["sex"].tolist() == ["f", "m", "(other)", "(missing)"]
+    assert description.chart("age").to_dict()["layer"]
+
+
+def test_all_files_are_saved(description, tmp_path):
+    files = description.save(tmp_path / "out")
+    assert set(files) == {
+        "report.html",
+        "schema.toml",
+        "description.csv",
+        "answers.parquet",
+        "provenance.json",
+    }
+    report = files["report.html"].read_text()
+    assert "columns of about" in report
+    assert report.index("lower quartile") < report.index("<h2>Answers</h2>")
+    assert "<table>" in description._repr_html_()
+
+
+def test_describing_again_is_free_and_the_same(tmp_path):
+    file = tmp_path / "t.parquet"
+    people(2000)[["age", "sex"]].to_parquet(file)
+    budget = sf.Budget(epsilon=1, delta=1e-6)
+    ledger = sf.Ledger.create(tmp_path / "t.ledger", budget, file.name)
+    first = sf.describe(str(file), ledger=ledger)
+    again = sf.describe(str(file), ledger=ledger)
+    assert (first.is_stored, again.is_stored) == (False, True)
+    pd.testing.assert_frame_equal(first.frame, again.frame)
+    assert len(list(ledger.entries())) == 2  # both within a total of the budget itself
+    with pytest.raises(sf.BudgetExhausted):
+        sf.describe(str(file), epsilon=0.1, ledger=ledger)
+
+
+def test_what_is_stored_before_a_crash_is_not_lost(tmp_path, monkeypatch):
+    file = tmp_path / "t.parquet"
+    people(2000)[["age", "sex"]].to_parquet(file)
+    ledger = sf.Ledger.create(tmp_path / "t.ledger", sf.Budget(epsilon=1, delta=1e-6), file.name)
+    with monkeypatch.context() as patch:
+        patch.setattr("sfumato.run.describe.plan_linear", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            sf.describe(str(file), ledger=ledger)
+    after = sf.describe(str(file), ledger=ledger)
+    assert after.discovery.is_stored
+    assert not after.release.is_stored
+
+
+def test_the_parts_of_the_budget_add_up_to_the_whole():
+    plan = sf.plan_description(people(10), sf.Budget(epsilon=1, delta=1e-6))
+    first, rest = plan.discovery.budget, plan.rest
+    assert first.epsilon + rest.epsilon == 1
+    assert first.delta + rest.delta == plan.budget.delta
+    pure = sf.plan_description(people(10), sf.Budget(epsilon=1), columns=["age", "member"])
+    assert pure.discovery.budget.is_pure
+    assert pure.rest.is_pure
+    only = sf.plan_description(people(10), sf.Budget(epsilon=1), columns=["member"])
+    assert only.discovery is None
+    assert only.rest == only.budget
+
+
+def test_a_plan_reads_no_row_and_says_what_may_be_found():
+    plan = sf.plan_description(people(10), sf.Budget(epsilon=1, delta=1e-6))
+    assert repr(plan) == repr(sf.plan_description(people(50), sf.Budget(epsilon=1, delta=1e-6)))
+    simulated = plan.simulated(100_000)
+    assert "Zipf" in simulated["sex"]
+    assert "octave" in simulated["income"]
+    assert "default range" in plan.simulated(10)["income"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([], id="empty"),
+        pytest.param([math.nan] * 50, id="all null"),
+        pytest.param([math.inf, -math.inf, math.nan] * 20, id="infinities"),
+        pytest.param([7.0] * 3000, id="constant"),
+    ],
+)
+def test_odd_columns_are_described_by_rule(values):
+    frame = pd.DataFrame({"x": pd.Series(values, dtype="float64")})
+    row = sf.describe(frame, epsilon=2).frame.iloc[0]
+    if len(values) < 100:
+        assert "default range" in row["note"]
+    else:
+        assert row["low"] <= 7 <= row["high"]
+
+
+def test_a_table_of_which_nothing_is_found_says_so():
+    nothing = sf.describe(
+        pd.DataFrame({"code": [f"c{i}" for i in range(50)]}), kinds={"code": "category"}
+    )
+    assert nothing.domain is None
+    assert "no value is shared" in nothing.frame.iloc[0]["note"]
+    with pytest.raises(SchemaError, match="no schema"):
+        nothing.to_toml()
+    with pytest.raises(SchemaError, match="no report"):
+        nothing.report()
+
+
+def test_identifiers_and_the_unit_are_left_out_before_anything_is_spent():
+    frame = people(20).assign(user_id=[f"u{i}" for i in range(20)])
+    plan = sf.plan_description(
+        frame, sf.Budget(epsilon=1, delta=1e-6), unit=sf.PrivacyUnit("sex", 2)
+    )
+    assert set(plan.left_out) == {"user_id", "name", "sex"}
+    assert "identifiers" in plan.left_out["user_id"]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        ({"columns": ["agee"]}, TableError, "did you mean 'age'"),
+        ({"columns": "age"}, PlanError, "must be a list of names"),
+        ({"kinds": {"age": "number"}}, PlanError, "is said to be 'number'"),
+        ({"delta": 0}, PlanError, "takes a delta"),
+        ({"unit": "person"}, SchemaError, "sf.PrivacyUnit"),
+        ({"ledger": "nowhere.ledger"}, LedgerError, "name"),
+    ],
+)
+def test_wrong_calls_are_refused_in_words(call, error, words):
+    with pytest.raises(error, match=words):
+        sf.describe(people(10), **call)
+
+
+def test_too_many_columns_are_refused_before_anything_is_spent():
+    wide = pd.DataFrame(np.zeros((3, 500)), columns=[f"x{i}" for i in range(500)])
+    with pytest.raises(TooLarge, match="500 columns"):
+        sf.describe(wide)
+
+
+def test_columns_of_csv_files_are_what_their_names_or_the_caller_say(tmp_path):
+    file = tmp_path / "people.csv"
+    people(3000)[["age", "income", "sex"]].to_csv(file, index=False)
+    plan = sf.plan_description(str(file), sf.Budget(epsilon=1, delta=1e-6))
+    assert dict(plan.kinds) == {"age": "integer", "income": "numeric", "sex": "category"}
+    described = sf.describe(str(file), epsilon=4, kinds={"age": "numeric"}).frame
+    assert described.set_index("column").loc["age", "mean"] == pytest.approx(48.5, abs=3)
