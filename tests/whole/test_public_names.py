@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 NOUNS = {
     *("AdaptivePlan", "Boolean", "Budget", "Category", "Client", "Constraints", "Correction"),
     *("Cost", "CsvSource", "DateTime", "Discovery", "DiscoveryPlan", "Domain", "Integer"),
-    *("Feature", "FeatureSource", "JoinSource"),
+    *("Feature", "FeatureSource", "JoinSource", "Description", "DescriptionPlan"),
     *(
         "Ledger",
         "Level",
@@ -43,7 +43,16 @@ BUILDERS = {
 }
 VERBS = {
     "combine",
-    *("correct", "example", "open_session", "plan", "plan_adaptive", "plan_discovery"),
+    *(
+        "correct",
+        "describe",
+        "example",
+        "open_session",
+        "plan",
+        "plan_adaptive",
+        "plan_description",
+        "plan_discovery",
+    ),
     "plan_selection",
     *("plan_session", "plan_stream", "project", "recommend", "watch"),
 }
