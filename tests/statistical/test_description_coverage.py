@@ -76,7 +76,21 @@ def test_intervals_of_a_few_descriptions_hold_and_a_tenth_of_them_does_not():
     assert binom.cdf(round(twin * 4 * runs), 4 * runs, 0.95) < 1e-4
 
 
+@pytest.fixture
+def plans_once(monkeypatch):
+    """A plan is a function of what it is asked: equal domains need not be planned again."""
+    plans: dict[str, sf.Plan] = {}
+
+    def planned(work: sf.Workload, *terms: object, **more: object) -> sf.Plan:
+        if work.digest() not in plans:
+            plans[work.digest()] = sf.plan(work, *terms, **more)
+        return plans[work.digest()]
+
+    monkeypatch.setattr("sfumato.run.describe.plan_linear", planned)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("plans_once")
 def test_intervals_of_many_descriptions_hold_as_often_as_they_say():
     """800 intervals of 95%: one standard error is 0.8 in 100. Half their length holds 67%."""
     (sharp, quartiles), (twin, _) = shares(200, 1.0, 0.5)

@@ -59,8 +59,8 @@ def _sentence(cells: Mapping[str, str]) -> str:
     return "; ".join(part for part in (*parts, cells["note"]) if part)
 
 
-def summary_html(frame: pd.DataFrame, title: str) -> str:
-    """The summary as a section of a page."""
+def summary_html(frame: pd.DataFrame, title: str, promise: str = "") -> str:
+    """The summary as a section of a page; ``promise`` says what all of it spends together."""
     table = short_frame(frame)
     heads = "".join(f"<th class='label'>{escape(str(name))}</th>" for name in table.columns)
     body = "".join(
@@ -70,6 +70,7 @@ def summary_html(frame: pd.DataFrame, title: str) -> str:
     return (
         f"<h2>{escape(title)}</h2><div class='wide'><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
+        f"<p class='note'>{escape(promise)}</p>"
         "<p class='note'>In brackets: intervals that hold the truth with 95% each. Means and "
         "quartiles are those of values clamped to the range; the first of the values is the one "
         "that discovery counted most often.</p>"
@@ -127,9 +128,9 @@ def _number(value: Any, step: float) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, datetime):
         return value.date().isoformat() if value.time() == datetime.min.time() else str(value)
-    if isinstance(value, float):
-        return f"{value:g}" if abs(value) < 1e15 else f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, float) and not (value.is_integer() and abs(value) < 1e15):
+        return f"{value:g}"
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
 
 
 def _text(value: Any) -> str:

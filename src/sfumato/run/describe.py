@@ -465,7 +465,21 @@ class Description:
 
         if self.release is None:
             raise SchemaError("nothing was released, so there is no report")
-        return report_html(self.release, 0.95, lead=summary_html(self.frame, self._head()))
+        return report_html(
+            self.release, 0.95, lead=summary_html(self.frame, self._head(), self.promise)
+        )
+
+    @property
+    def promise(self) -> str:
+        """What the whole description spends, in words: discovery and release."""
+        plan = self.plan
+        if plan.discovery is None:
+            return f"All of this together is within {plan.budget.describe()}."
+        return (
+            f"All of this together is within {plan.budget.describe()}: discovery of values and "
+            f"ranges within {plan.discovery.budget.describe()}, and the release of the numbers "
+            f"within {plan.rest.describe()}, which is what the other parts of this page speak of."
+        )
 
     def save(self, directory: str | Path) -> dict[str, Path]:
         """Write report.html, description.csv, schema.toml, answers.parquet and provenance.json.

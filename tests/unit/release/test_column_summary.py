@@ -67,6 +67,12 @@ def test_texts_are_escaped_in_html():
     assert "<i>" not in page
     assert "&lt;b&gt;sex" in page
     assert "a &lt;title&gt;" in page
+    assert "within &lt;all&gt;" in summary_html(FRAME, "", "within <all>")
+
+
+def test_ends_of_ranges_are_as_long_as_they_are():
+    ends = [{"column": "x", "kind": "numeric", "low": 2e4, "high": 1.5e-7, "note": ""}]
+    assert short_frame(pd.DataFrame(ends)).iloc[0]["values"] == "20,000 to 1.5e-07"
 
 
 def test_sentences_leave_out_what_is_not_there():

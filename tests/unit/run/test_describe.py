@@ -110,6 +110,7 @@ def test_all_files_are_saved(description, tmp_path):
     }
     report = files["report.html"].read_text()
     assert "columns of about" in report
+    assert "All of this together is within epsilon = 4, delta = 0.000001" in report
     assert report.index("lower quartile") < report.index("<h2>Answers</h2>")
     assert "<table>" in description._repr_html_()
 
