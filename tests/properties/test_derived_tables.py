@@ -284,3 +284,23 @@ def test_a_release_of_features_has_the_counts_of_persons():
     release = sf.plan(work, sf.Budget(rho=10**6), unit=unit).release(source)
     wanted = np.asarray(expected(people)[0]).reshape(-1)
     np.testing.assert_allclose(release.answers()["value"], wanted, atol=0.1)
+
+
+def test_the_bound_on_rows_can_be_chosen_privately():
+    """Near the power of two that 95% of persons stay below, of geometric numbers of mean 5: 16."""
+    some = np.random.default_rng(1)
+    owners = np.repeat(np.arange(5000), some.geometric(0.2, 5000))
+    powers = [2**k for k in range(11)]
+    grid = sf.Domain([Numeric("rows", (1.0, *(p + 1.0 for p in powers)), outside="clamp")])
+    source = sf.FeatureSource(
+        pd.DataFrame({"person": owners}), "person", {"rows": FEATURES["visits"]}
+    )
+    choice = sf.plan_selection(
+        sf.prefixes(grid, "rows"),
+        sf.Budget(epsilon=0.1),
+        nearest=0.95,
+        unit=sf.PrivacyUnit("person", 1),
+    )
+    # 16 rows or fewer have 97.2%, 110 persons from 95%; the next best, 8, 83.2%, 590 persons: 480
+    # apart, exp(-0.06 * 480) times as likely, for the plan says 87 with probability 0.95.
+    assert choice.release(source).best.name == "rows < 17"
