@@ -118,6 +118,11 @@ class PrivacyUnit:
         return full * self.rows_per_group**2 + rest**2
 
     @property
+    def rows_alone(self) -> PrivacyUnit:
+        """The same persons with as many rows in any groups: never less of a bound on rows."""
+        return PrivacyUnit(self.column, self.rows)
+
+    @property
     def is_one_row(self) -> bool:
         """Whether a person has one row at most, in any group."""
         return self.rows == 1

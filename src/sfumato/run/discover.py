@@ -533,7 +533,9 @@ def plan_discovery(
                 f"{listing(same)} holds the privacy unit {unit.column!r}: each of its values "
                 "belongs to one person, so that none can be published; leave it out"
             )
-    searches = _searches(domain.open, budget, neighbours, unit)
+    # What is to be discovered has no cells yet, hence no groups: rows are bounded in any of them.
+    counted = None if unit is None else unit.rows_alone
+    searches = _searches(domain.open, budget, neighbours, counted)
     return DiscoveryPlan(domain, budget, neighbours, unit, searches, float(confidence))
 
 

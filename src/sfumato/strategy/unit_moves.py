@@ -219,13 +219,14 @@ def _by_kinds(terms: Sequence[Term], by: Sequence[str]) -> _Kinds | None:
     rest = np.ones((blocks, 1))
     for name in names:
         values, _, equal = kinds[name]
+        held = (along if name in by else rest).shape[1]
+        if blocks * held * values.shape[1] > LIMITS.group_products:
+            return None
         if name in by:
             along = _paired(along, values)
             is_same = (is_same[:, None] & (equal > 0)[None, :]).reshape(-1)
         else:
             rest = np.unique(_paired(rest, values), axis=1)
-        if blocks * (along.shape[1] + rest.shape[1]) > LIMITS.group_products:
-            return None
     if along.shape[1] * rest.shape[1] > LIMITS.group_products:
         return None
     groups = prod(domain[n].size for n in by)

@@ -120,3 +120,16 @@ def test_a_unit_of_many_rows_has_as_much_more_noise(neighbours):
 def test_columns_that_hold_no_numbers_are_refused_before_the_debit():
     with pytest.raises(TableError, match="cannot be discovered as a numeric"):
         sf.plan_discovery(sf.Numeric.discover("name"), sf.Budget(epsilon=1)).release(people(10))
+
+
+def test_people_in_groups_are_counted_by_rows_where_nothing_has_cells_yet():
+    """The plan states the unit with its groups; the search bounds as many rows in any group."""
+    some = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"person": np.repeat(np.arange(300), 5), "x": some.normal(0, 100, 1500), "day": 1}
+    )
+    unit = sf.PrivacyUnit("person", groups=3, by="day")
+    domain = sf.OpenDomain([sf.Numeric.discover("x"), sf.Integer("day", 0, 9)])
+    plan = sf.plan_discovery(domain, sf.Budget(epsilon=5), unit=unit)
+    assert plan.unit == unit
+    assert plan.release(frame).domain.names == ("x", "day")
