@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from sfumato.privacy.cost import Cost as Cost
     from sfumato.refine.project import project as project
     from sfumato.release.pooled import combine as combine
+    from sfumato.release.regress import Regression as Regression
+    from sfumato.release.regress import regress as regress
     from sfumato.release.release import Release as Release
     from sfumato.run.adaptive import AdaptivePlan as AdaptivePlan
     from sfumato.run.adaptive import plan_adaptive as plan_adaptive
@@ -135,6 +137,7 @@ _HOMES = {
     "OpenDomain": "sfumato.domain.discovery",
     "Plan": "sfumato.run.linear",
     "PrivacyUnit": "sfumato.domain.privacy_unit",
+    "Regression": "sfumato.release.regress",
     "Release": "sfumato.release.release",
     "Selection": "sfumato.run.choose",
     "SelectionPlan": "sfumato.run.choose",
@@ -183,6 +186,7 @@ _HOMES = {
     "plan_stream": "sfumato.run.stream",
     "project": "sfumato.refine.project",
     "recommend": "sfumato.run.advice",
+    "regress": "sfumato.release.regress",
     "watch": "sfumato.run.watch",
     # Mathematics, also in `sfumato.study`.
     "factorize": "sfumato.study.matrix_norms",

@@ -27,6 +27,7 @@ NOUNS = {
         "OpenDomain",
         "Plan",
         "PrivacyUnit",
+        "Regression",
         "Release",
         "Selection",
         "SelectionPlan",
@@ -54,7 +55,7 @@ VERBS = {
         "plan_discovery",
     ),
     "plan_selection",
-    *("plan_session", "plan_stream", "project", "recommend", "watch"),
+    *("plan_session", "plan_stream", "project", "recommend", "regress", "watch"),
 }
 ERRORS = {
     *("BudgetError", "BudgetExhausted", "LedgerError", "LedgerFrozen", "PlanError", "SchemaError"),

@@ -173,11 +173,15 @@ Forms = Sequence[Sequence[float]] | None
 
 
 def joint_law(
-    estimates: LinearEstimates, terms: Sequence[int], forms: Forms = None
+    estimates: LinearEstimates,
+    terms: Sequence[int],
+    forms: Forms = None,
+    *,
+    with_tails: bool = True,
 ) -> JointLaw | None:
     """The law of the answers of several groups together, or of linear functions of them.
 
-    None where only bounds are known.
+    None where only bounds are known. Without tails Laplace noise has no fourth moments either.
     """
     forecast = estimates.forecast
     if estimates.bootstrap is not None or forecast.strategy.records is not None:
@@ -191,34 +195,39 @@ def joint_law(
     if isinstance(strategy, Blockwise):
         sources = [strategy.source[t] for t in terms]
         if len(set(sources)) == len(sources):
-            return _independent(forecast, terms, mixed)
-        law = _of_one_block(forecast, strategy, terms, mixed) if len(set(sources)) == 1 else None
+            return _independent(forecast, terms, mixed, with_tails)
+        is_one = len(set(sources)) == 1
+        law = _of_one_block(forecast, strategy, terms, mixed, with_tails) if is_one else None
         if law is not None:
             return law
     rows = strategy.workload.terms[terms[0]].rows
     if rows * sum(strategy.block_rows) > LIMITS.followed_weights:
         return None
     try:
-        return _followed(forecast, terms, mixed, rows)
+        return _followed(forecast, terms, mixed, rows, with_tails)
     except TooLarge:
         return None
 
 
-def _independent(forecast: Forecast, terms: Sequence[int], mixed: Array) -> JointLaw | None:
+def _independent(
+    forecast: Forecast, terms: Sequence[int], mixed: Array, with_tails: bool
+) -> JointLaw | None:
     """Each from blocks of its own."""
+    is_normal = forecast.strategy.noise == "gaussian" or not with_tails
     squares: Array = np.zeros((1, 1, 1))
     fourths: Array = np.zeros((1, 1, 1, 1, 1))
     for term, x in zip(terms, mixed.T, strict=True):
         second = np.asarray(forecast.variances(term), dtype=np.float64)
         shape = np.ones(1)
-        if forecast.strategy.noise == "laplace":
+        if not is_normal:
             try:
                 shape = np.asarray(forecast.strategy.effective_terms(term), dtype=np.float64)
             except TooLarge:
                 return None
         squares = squares + np.multiply.outer(second, np.multiply.outer(x, x))
-        fourths = fourths + np.multiply.outer(second**2 / shape, _fourth(x))
-    return JointLaw(squares, None if forecast.strategy.noise == "gaussian" else fourths)
+        if not is_normal:
+            fourths = fourths + np.multiply.outer(second**2 / shape, _fourth(x))
+    return JointLaw(squares, None if is_normal else fourths)
 
 
 def _fourth(x: Array) -> Array:
@@ -228,7 +237,7 @@ def _fourth(x: Array) -> Array:
 
 
 def _of_one_block(
-    forecast: Forecast, strategy: Blockwise, terms: Sequence[int], mixed: Array
+    forecast: Forecast, strategy: Blockwise, terms: Sequence[int], mixed: Array, with_tails: bool
 ) -> JointLaw | None:
     """All from one table or product: moments multiply over its attributes."""
     b = strategy.source[terms[0]]
@@ -239,13 +248,15 @@ def _of_one_block(
         return None
     factors = [dict(p.factors) for p in whole]
     is_mixed = not np.array_equal(mixed, np.eye(len(terms)))
+    is_normal = strategy.noise == "gaussian" or not with_tails
     k, differing = len(mixed), 0
     squares, fourths = [np.ones((1, k**2))], [np.ones((1, k**4))]
     for name, measured in block.factors:
         first, *rest = (queries.get(name, Total(measured.size)) for queries in factors)
         if all(first.is_same(other) for other in rest):
             squares.append(np.repeat(measured.row_variances(first)[:, None], k**2, axis=1))
-            fourths.append(np.repeat(measured.row_fourths(first)[:, None], k**4, axis=1))
+            if not is_normal:
+                fourths.append(np.repeat(measured.row_fourths(first)[:, None], k**4, axis=1))
         elif (
             measured.is_identity
             and all(other.rows == first.rows for other in rest)
@@ -256,15 +267,16 @@ def _of_one_block(
             x = np.einsum("fr,ric->icf", mixed, dense) if is_mixed else dense.transpose(1, 2, 0)
             twice = x[..., :, None] * x[..., None, :]
             squares.append(twice.sum(1).reshape(len(x), -1))
-            flat = twice.reshape(*x.shape[:2], -1)
-            fourths.append((flat[..., :, None] * flat[..., None, :]).sum(1).reshape(len(x), -1))
+            if not is_normal:
+                flat = twice.reshape(*x.shape[:2], -1)
+                fourths.append(np.einsum("icp,icq->ipq", flat, flat).reshape(len(x), -1))
         else:
             return None
     if is_mixed and differing > 1:
         return None
     variance = forecast.block_variances[b]
     second = variance * _outer_rows(squares)
-    if strategy.noise == "gaussian":
+    if is_normal:
         return JointLaw(second.reshape(-1, k, k), None)
     return JointLaw(
         second.reshape(-1, k, k), (variance**2 * _outer_rows(fourths)).reshape(-1, k, k, k, k)
@@ -279,10 +291,12 @@ def _outer_rows(parts: Sequence[Array]) -> Array:
     return out
 
 
-def _followed(forecast: Forecast, terms: Sequence[int], mixed: Array, rows: int) -> JointLaw:
+def _followed(
+    forecast: Forecast, terms: Sequence[int], mixed: Array, rows: int, with_tails: bool
+) -> JointLaw:
     """From the weight of every measured value in every answer."""
     strategy = forecast.strategy
-    k, is_normal = len(mixed), strategy.noise == "gaussian"
+    k, is_normal = len(mixed), strategy.noise == "gaussian" or not with_tails
     squares, fourths = np.zeros((rows, k, k)), np.zeros((0 if is_normal else rows, k, k, k, k))
     for i in range(rows):
         unit = np.zeros(rows)  # anew: a query that is measured itself has this array as its weights

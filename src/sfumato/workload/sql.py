@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -29,7 +30,7 @@ from sqlglot import exp
 from sfumato.domain.attributes import Value
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.domain.values import Values, base_of, joined, valued, with_values
+from sfumato.domain.values import Fractional, base_of, joined, valued, with_values
 from sfumato.errors import SqlError, TooLarge
 from sfumato.text import listing, shown
 from sfumato.types import Array, Integers, Mask
@@ -59,6 +60,13 @@ from sfumato.workload.sql_groups import (
     read_off,
     tells_apart,
 )
+from sfumato.workload.sql_moments import (
+    MeanOfPolynomial,
+    Polynomial,
+    SqlMoment,
+    polynomial,
+    second_moment,
+)
 from sfumato.workload.sql_text import (
     Names,
     SqlColumn,
@@ -80,7 +88,7 @@ from sfumato.workload.statement import (
     Statement,
 )
 from sfumato.workload.terms import Explicit, Predicates, Product, StructuredLabel, Term
-from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload import Ratio, Statistic, Workload
 from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
@@ -95,7 +103,9 @@ __all__ = [
 
 AGGREGATES = (
     "allowed are COUNT(*), COUNT(column), SUM(column), AVG(column) and the three of CASE WHEN "
-    "condition THEN number ELSE number END, with FILTER (WHERE condition) if wanted"
+    "condition THEN number ELSE number END, SUM and AVG of sums and products of columns and "
+    "constants, VARIANCE, STDDEV, COVAR_POP, CORR and their kin, with FILTER (WHERE condition) if "
+    "wanted"
 )
 
 
@@ -136,10 +146,11 @@ class Aggregate:
     is_named: bool
     value: Linear
     divisor: Linear | None = None
-    mean: MeanOfValues | None = None
+    mean: MeanOfValues | MeanOfPolynomial | None = None
     hidden: float = 0.0
     binned: str = ""
     quantile: QuantileOf | None = None
+    moment: SqlMoment | None = None
 
 
 def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggregate:
@@ -174,10 +185,19 @@ def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggr
         return Aggregate(
             written, label, is_named, Linear(among, ((Everything(), 1.0),)), quantile=quantile
         )
+    moment = second_moment(node, names)
+    if moment is not None:
+        _refuse_in_bins(written, in_bins)
+        of = _rows_of_moments(moment, among)[0][1]
+        return Aggregate(written, label, is_named, of, moment=moment)
     if type(node) not in (exp.Sum, exp.Avg):
         refuse(node, AGGREGATES)
     only(node, "this")
     is_mean = isinstance(node, exp.Avg)
+    summed = polynomial(without_brackets(node.this), names)
+    if summed is not None:
+        _refuse_in_bins(written, in_bins)
+        return _of_polynomial(summed, among, is_mean, Aggregate(written, label, is_named, _NOTHING))
     column = _spread(without_brackets(node.this), names)
     hidden, binned = 0.0, ""
     if column is not None and in_bins:
@@ -255,9 +275,38 @@ def _spread(summed: exp.Expression, names: Names) -> str | None:
     return column.attribute.name if is_spread else None
 
 
-def _of_values(domain: Domain, values: Values, coefficients: Array) -> Linear:
+def _of_values(
+    domain: Domain, values: Fractional, coefficients: Array, among: Condition | None = None
+) -> Linear:
     every = ((Everything(), 1.0),)
-    return Linear(Everything(), every, values.name, coefficients, domain)
+    only = Everything() if among is None else among
+    return Linear(only, every, values.name, coefficients, domain)
+
+
+def _of_polynomial(
+    summed: Polynomial, among: Condition, is_mean: bool, aggregated: Aggregate
+) -> Aggregate:
+    """The sum of a polynomial of columns, or its mean."""
+    over = partial(_of_values, summed.domain, summed.cells, among=among)
+    if not is_mean:
+        return replace(aggregated, value=over(summed.coefficients))
+    mean = summed.mean()
+    return replace(aggregated, value=over(mean.centred), divisor=over(summed.counted), mean=mean)
+
+
+def _rows_of_moments(moment: SqlMoment, among: Condition) -> list[tuple[str, Linear]]:
+    """What a variance is asked as: words and coefficients."""
+    parts = moment.parts
+    over = partial(_of_values, parts.domain, parts.moments, among=among)
+    return [(f"sum of {text}", over(row)) for text, row in parts.queries]
+
+
+def _refuse_in_bins(written: str, in_bins: bool) -> None:
+    if in_bins:
+        raise SqlError(
+            f"{written} needs the values themselves, and what is asked one by one knows bins only; "
+            "use sf.plan or sfumato release"
+        )
 
 
 def _count(node: exp.Count, names: Names) -> Linear:
@@ -331,6 +380,9 @@ def _sum(summed: exp.Expression, names: Names) -> tuple[Linear, Linear]:
 
 def _always(number: float) -> Linear:
     return Linear(Everything(), ((Everything(), number),))
+
+
+_NOTHING = _always(0.0)
 
 
 def _number(value: object, node: exp.Expression) -> float:
@@ -789,7 +841,7 @@ class _Aggregates:
     grouped: Sequence[GroupAxis]
     where: Condition
     terms: list[Term]
-    ratios: list[Ratio]
+    ratios: list[Statistic]
 
     def add(self, one: Aggregate, label: str, condition: str, title: str) -> SelectOutput:
         """Ask for an aggregate; return where its column is read off."""
@@ -797,6 +849,13 @@ class _Aggregates:
         if one.quantile is not None:
             self.terms.append(self._term(f"{label}: running totals", one, condition, one.value))
             return QuantileOutput(title, at, one.quantile.attribute, one.quantile.probability)
+        if one.moment is not None:
+            queries = _rows_of_moments(one.moment, one.value.only)
+            for part, linear in queries:
+                self.terms.append(self._term(label, one, condition, linear, part))
+            places = range(at, at + len(queries))
+            self.ratios.append(one.moment.statistic.placed(places).renamed(label))
+            return MeanOutput(title, len(self.ratios) - 1)
         if one.divisor is None:
             self.terms.append(self._term(label, one, condition, one.value))
             return AnswerOutput(title, at)
