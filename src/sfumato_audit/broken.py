@@ -91,7 +91,14 @@ from sfumato_audit.subjects.units import (
     ledger_subject,
     unit_subject,
 )
-from sfumato_audit.subjects.values import Numbers, beside_a_count, unclamped, value_subject
+from sfumato_audit.subjects.values import (
+    VARIANCE,
+    Numbers,
+    beside_a_count,
+    square_of_half_the_range,
+    unclamped,
+    value_subject,
+)
 
 __all__ = [
     "broken_subjects",
@@ -468,6 +475,13 @@ def _wrong_values() -> tuple[Subject[Numbers], ...]:
         value_subject("values: not clamped", "laplace-table", "add-remove", unclamped),
         value_subject("values: not clamped", "gaussian-table", "replace-one", unclamped),
         value_subject("values: sum beside count", "laplace-table", "add-remove", beside_a_count),
+        value_subject(
+            "second moments: square of half the range",
+            "gaussian-table",
+            "add-remove",
+            square_of_half_the_range,
+            VARIANCE,
+        ),
     )
 
 

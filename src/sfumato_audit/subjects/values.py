@@ -24,14 +24,17 @@ from sfumato.types import Array, Neighbours
 from sfumato.vault.measure import Exact, count
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
-from sfumato.workload.build import means
+from sfumato.workload.build import means, variances
+from sfumato.workload.workload import Workload
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject
 from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, VAULT, Measuring
 
 __all__ = [
+    "VARIANCE",
     "Numbers",
     "beside_a_count",
+    "square_of_half_the_range",
     "unclamped",
     "value_subject",
     "value_subjects",
@@ -42,6 +45,7 @@ Numbers = tuple[float, ...]
 
 COLUMN = Domain([Numeric("x", (0, 100), outside="clamp", nulls="missing")])
 MANY = 500
+VARIANCE = variances(COLUMN, "x")
 BUDGETS = {"gaussian-table": Budget(mu=1), "laplace-table": Budget(epsilon=1)}
 
 
@@ -113,10 +117,14 @@ def value_subject(
     mechanism: str,
     neighbours: Neighbours,
     weigh: Callable[[float], tuple[int, ...]] | None = None,
+    work: Workload | None = None,
 ) -> Subject[Numbers]:
-    """The mean of a column with one table of noise; known to be wrong with weights of its own."""
+    """The mean of a column with one table of noise; known to be wrong with weights of its own.
+
+    ``work`` in its place: the variance.
+    """
     build, noise_kind = MECHANISMS[mechanism]
-    strategy = build(means(COLUMN, "x"), noise_kind, "rmse")
+    strategy = build(means(COLUMN, "x") if work is None else work, noise_kind, "rmse")
     budget = BUDGETS[mechanism]
     is_gaussian = strategy.noise == "gaussian"
     loss = budget.gaussian_mu if is_gaussian else float(budget.pure_epsilon or 0)
@@ -143,12 +151,21 @@ def value_subjects() -> Iterator[Subject[Numbers]]:
     for mechanism in BUDGETS:
         yield value_subject("values", mechanism, "add-remove")
         yield value_subject("values", mechanism, "replace-one")
+        yield value_subject("second moments", mechanism, "add-remove", work=VARIANCE)
+        yield value_subject("second moments", mechanism, "replace-one", work=VARIANCE)
 
 
 def unclamped(number: float) -> tuple[int, ...]:
     """Weights of the value as it stands, which leave the simplex beyond the range."""
     share = round(min(max(number, -1e6), 1e6) / 100 * 2**UNIT_BITS)
     return 2**UNIT_BITS - share, share, 0
+
+
+def square_of_half_the_range(number: float) -> tuple[int, ...]:
+    """Weights of a square that was scaled by half of the range: four times what it should be."""
+    share = min(max(number, 0.0), 100.0) / 100
+    square = round(4 * share**2 * 2**UNIT_BITS)
+    return 0, 0, 2**UNIT_BITS - square, square, 0
 
 
 def beside_a_count(number: float) -> tuple[int, ...]:
