@@ -806,8 +806,8 @@ def _stored(file: TomlFile, table: DataTable, at: KeyPath) -> str | SqlSource | 
     That is the query that says what to read of it, or how a CSV file was written.
     """
     source = source_from(file, table.source, (*at, "source"))
-    given = {key: getattr(table, key) for key in _DECLARATIONS}
-    declared = {key: value for key, value in given.items() if value is not None}
+    entries = {key: getattr(table, key) for key in _DECLARATIONS}
+    declared = {key: value for key, value in entries.items() if value is not None}
     keys = [*(["csv"] if table.csv is not None else []), *declared]
     if table.query is None and not keys:
         return source

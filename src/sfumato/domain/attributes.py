@@ -500,10 +500,10 @@ class Category(Attribute):
             or as the ``"first"`` value.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
+        levels: Public groups of the values.
+        from_column: The column, if it is not that of the name.
         unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
             ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
-        from_column: The column, if it is not that of the name.
-        levels: Public groups of the values.
 
     Raises:
         SchemaError: A value comes twice, or an argument is none of these.
@@ -636,10 +636,10 @@ class Boolean(Attribute):
             or as the ``"first"`` value.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
+        levels: Public groups of the two.
+        from_column: The column, if it is not that of the name.
         unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
             ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
-        from_column: The column, if it is not that of the name.
-        levels: Public groups of the two.
 
     Raises:
         SchemaError: An argument is none of these.
@@ -705,11 +705,11 @@ class Integer(Attribute):
             count it as ``"other"``.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
-        duration: The unit that a column of durations is counted in, such as ``"hour"``.
+        levels: Public groups of the values.
+        from_column: The column, if it is not that of the name.
         unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
             ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
-        from_column: The column, if it is not that of the name.
-        levels: Public groups of the values.
+        duration: The unit that a column of durations is counted in, such as ``"hour"``.
 
     Raises:
         SchemaError: The range is empty, or an argument is none of these.
@@ -855,11 +855,11 @@ class Numeric(Attribute):
             count it as ``"other"``.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
-        duration: The unit that a column of durations is counted in, such as ``"hour"``.
+        levels: Public groups of the bins.
+        from_column: The column, if it is not that of the name.
         unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
             ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
-        from_column: The column, if it is not that of the name.
-        levels: Public groups of the bins.
+        duration: The unit that a column of durations is counted in, such as ``"hour"``.
 
     Raises:
         SchemaError: The edges do not increase, or an argument is none of these.
@@ -1052,12 +1052,12 @@ class DateTime(Attribute):
             range, count it as ``"other"``.
         nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``, or
             as the ``"first"`` value.
-        timezone: The zone whose clocks count, such as ``"Europe/Rome"``, for times that are
-            instants (with a zone of their own); others are taken as they are stored.
+        levels: Public groups of the steps.
+        from_column: The column, if it is not that of the name.
         unparsed: What becomes of texts of a file without types that stand for no value: ``"null"``,
             ``"other"``, ``"drop"`` the record, or a ``"cell"`` of their own.
-        from_column: The column, if it is not that of the name.
-        levels: Public groups of the steps.
+        timezone: The zone whose clocks count, such as ``"Europe/Rome"``, for times that are
+            instants (with a zone of their own); others are taken as they are stored.
 
     Raises:
         SchemaError: The range is empty, or an argument is none of these.

@@ -43,8 +43,9 @@ _HEADER = """\
 # Delete the table of each column that no query needs (names, identifiers, free text).
 #
 # Lists of values can come from a public file, values_file = "countries.csv", or by name:
-# list = "iso-countries" (us-states, weekdays, months, five-year-ages). What nobody can list may be
-# discovered for a part of the budget: values = "discover", then `sfumato discover`.
+# list = "iso-countries" (us-states, weekdays, months, five-year-ages). What nobody can list or
+# bound may be discovered for a part of the budget (sf.plan_discovery): values, edges, min and max,
+# or start and end = "discover" in place of "FILL IN".
 #
 # outside   where values go that are not declared: "drop" the record, an "other" cell of their
 #           own, or (ranges only) "clamp" to the nearest bin
