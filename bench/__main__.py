@@ -26,6 +26,7 @@ SECTIONS = {
     "metric": "projections in the metric of the objective and of the noise",
     "intervals": "how often intervals hold the truth",
     "means": "means of continuous columns, beside OpenDP's clamped mean",
+    "zipf_keys": "unknown words that many people share, beside OpenDP's noisy threshold",
     "sparse": "how far off the discoveries of a sparse vector may be, beside the textbook",
     "online": "questions one at a time, beside noise on every answer",
     "shrinkage": "projected answers drawn towards guesses, beside the projection itself",

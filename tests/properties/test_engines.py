@@ -29,6 +29,7 @@ from sfumato.vault import spark as spark_module
 from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.encode import read_records
+from sfumato.vault.keys import read_keys
 from sfumato.vault.range_search import read_grids
 from sfumato.vault.sources import SqlSource
 from sfumato.vault.spark import Spark
@@ -451,6 +452,37 @@ def test_grids_of_ranges_are_counted_the_same_on_every_engine(postgres, tmp_path
     cells = np.searchsorted(edges, [x for x in real if not math.isnan(x)], side="right") - 1
     by_hand = np.bincount(np.clip(cells, 0, grids[0].cells - 1), minlength=grids[0].cells)
     assert results["duckdb"][0] == by_hand.tolist()
+
+
+@pytest.mark.usefixtures("spark")
+def test_keys_have_the_same_numbers_of_people_on_every_engine(postgres, tmp_path):
+    """Texts, whole numbers, floats and their tuples, with and without units under one key."""
+    many = range(600)
+    table = pa.table(
+        {
+            "text": pa.array([[None, "a", "b,", "\u00e9", "a" * 2000, ""][i % 6] for i in many]),
+            "whole": pa.array([[None, 7, -(2**61), 2**62][i % 4] for i in many], pa.int64()),
+            "real": pa.array([[1.5, 2.0, math.nan, math.inf, -3.0][i % 5] for i in many]),
+            "who": pa.array([i % 37 for i in many], pa.int64()),
+        }
+    )
+    results = {}
+    for engine, source in on_all_engines(table, "keys", postgres, tmp_path).items():
+        results[engine] = []
+        for columns in (["text"], ["whole"], ["real"], ["text", "whole"]):
+            for unit in (None, PrivacyUnit("who", 1), PrivacyUnit("who", 2)):
+                opened = open_table(source)
+                opened.secret = "5" * 64
+                exact = read_keys(opened, columns, unit)
+                keys = exact._fetched(np.arange(exact._people.size))
+                people = exact._people.tolist()
+                results[engine].append(sorted((keys[i], n) for i, n in enumerate(people)))
+    assert results["postgres"] == results["duckdb"]
+    assert results["spark"] == results["duckdb"]
+    texts = {("",): 100, ("a",): 100, ("b,",): 100, ("\u00e9",): 100}
+    assert dict(results["duckdb"][0]) == texts
+    assert dict(results["duckdb"][3]) == {(7,): 150, (-(2**61),): 150}
+    assert dict(results["duckdb"][6]) == {(2,): 120, (-3,): 120}
 
 
 @pytest.mark.usefixtures("spark")

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.domain.attributes import Attribute, Integer, Level, Numeric, short_number
+from sfumato.domain.discovery import OpenDomain
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.values import Moments, Values, base_of, with_moments, with_values
@@ -90,6 +91,13 @@ QuerySpec = str | QuerySet | npt.NDArray[np.generic] | Sequence[Sequence[float]]
 
 def check_domain(domain: object, what: str) -> None:
     """Refuse what is no domain, before anything is asked of it."""
+    if isinstance(domain, OpenDomain):
+        raise WorkloadError(
+            f"{what} needs a closed domain, and here "
+            f"{listing([each.name for each in domain.open])} is to be discovered; run "
+            "sf.plan_discovery(domain, budget).release(table) and plan on its .domain (its .counts "
+            "and .top(k) are the largest keys already)"
+        )
     if not isinstance(domain, Domain):
         raise WorkloadError(
             f"{what} needs a domain, which says what a record may look like, got "

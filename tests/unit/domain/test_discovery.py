@@ -53,6 +53,15 @@ def test_faults_say_what_came_and_what_is_allowed(make, words) -> None:
         make()
 
 
+def test_an_open_domain_cannot_be_asked_about_and_the_message_says_what_to_do() -> None:
+    domain = sf.OpenDomain([sf.Category.discover("city")])
+    with pytest.raises(sf.WorkloadError, match=r"plan_discovery.*plan on its .domain"):
+        sf.marginals(domain, 1)
+    top = "SELECT city FROM data GROUP BY city ORDER BY COUNT(*) DESC LIMIT 3"
+    with pytest.raises(sf.WorkloadError, match=r"\.top\(k\)"):
+        sf.plan_selection(top, sf.Budget(epsilon=1), domain=domain)
+
+
 SCHEMA = """
 [domain.city]
 kind = "category"

@@ -219,3 +219,27 @@ def test_an_allowance_that_somebody_else_moved_is_not_written_over(ledger):
         tables.move_allowances(transaction, [(before, now)])
     (allowance,) = ledger.allowances()
     assert allowance.share == Fraction(1, 3)
+
+
+def test_the_delta_of_events_counts_against_table_and_allowance_and_is_kept(tmp_path):
+    from sfumato.ledger.ledger import Ledger
+
+    event = Cost.pure(Fraction(1, 10)) + Cost.approximate(Fraction(2, 10**7))
+    made = Ledger.create(tmp_path / "l.ledger", Budget(epsilon=1, delta="1e-6"), "t")
+    made.allow("ann", Budget(epsilon=1, delta="5e-7"))
+    made.debit(event, {}, "a", analyst="ann")
+    made.debit(event, {}, "b", analyst="ann")
+    again = Ledger.open(tmp_path / "l.ledger")
+    with pytest.raises(BudgetExhausted, match="analyst 'ann'"):
+        again.debit(event, {}, "c", analyst="ann")
+    assert again.remaining("ann").event_delta == Fraction(1, 10**7)
+    assert again.remaining().event_delta == Fraction(6, 10**7)
+    assert again.spent().event_delta == Fraction(4, 10**7)
+    again.debit(event, {}, "d")
+    assert again.verify().is_whole
+    again.debit(event, {}, "e")
+    again.debit(event, {}, "f")
+    with pytest.raises(BudgetExhausted, match="delta"):
+        again.debit(event, {}, "g")
+    assert again.remaining().event_delta == 0
+    assert again.remaining().gaussian_mu == 0  # all of delta is taken
