@@ -25,6 +25,7 @@ SECTIONS = {
     "bodies": "projections onto relaxations, and the gaps they prove of rows",
     "metric": "projections in the metric of the objective and of the noise",
     "intervals": "how often intervals hold the truth",
+    "everyday": "five everyday tasks, lines and errors, beside OpenDP",
     "means": "means of continuous columns, beside OpenDP's clamped mean",
     "zipf_keys": "unknown words that many people share, beside OpenDP's noisy threshold",
     "sparse": "how far off the discoveries of a sparse vector may be, beside the textbook",
