@@ -314,9 +314,12 @@ def interpreted(attribute: Attribute, text: str, engine: Engine, rules: TextRule
             moment = f"(CASE WHEN {is_offset} THEN {local} ELSE {moment} END)"
         return Made(moment, "moment", is_null)
     if _duration(attribute) is not None:
-        number = _in_units(attribute, engine.microseconds(engine.read_as(bare, "INTERVAL")), engine)
-        return Made(number, "number", is_null)
-    number = engine.read_number(bare, rules.decimal, rules.thousands)
+        # A number alone is one in the declared unit; DuckDB would take it for seconds.
+        span = _in_units(attribute, engine.microseconds(engine.read_as(bare, "INTERVAL")), engine)
+        number = engine.read_number(bare, rules.decimal, rules.thousands)
+        number = f"COALESCE({number}, {span})"
+    else:
+        number = engine.read_number(bare, rules.decimal, rules.thousands)
     is_nan = f"COALESCE(isnan({number}), FALSE)"
     return Made(number, "number", f"({is_null} OR {is_nan})")
 

@@ -156,8 +156,9 @@ def test_durations_in_texts_are_read_as_pandas_writes_them(tmp_path):
     spans = pd.to_timedelta([s for s in SPANS if s is not None and s.total_seconds() > 0])
     pd.DataFrame({"x": spans}).to_csv(path, index=False)
     with path.open("a") as file:
-        file.write("soon\n")
-    assert counted(path, HOURS) == {"[0, 1)": 1, "[1, 2)": 1, "(other)": 2}
+        file.write("soon\n1.5\n")
+    expected = {"[0, 1)": 1, "[1, 2)": 2, "(other)": 2}
+    assert counted(path, HOURS) == expected, "a number alone is one of hours"
 
 
 def test_durations_need_a_unit_and_a_unit_needs_durations():
