@@ -301,7 +301,7 @@ class JoinSource(DerivedSource):
     Raises:
         TableError: An argument is none of these, or (when it is opened) the key is not unique.
 
-    Privacy: docs/proofs/units.md, Theorem 6.
+    Privacy: none of its own: a join repeats no record (docs/proofs/units.md, Theorem 6).
     Neighbours: those of the source, row by row.
     """
 
@@ -386,7 +386,7 @@ class FeatureSource(DerivedSource):
     Raises:
         TableError: An argument is none of these.
 
-    Privacy: docs/proofs/units.md, Theorem 7.
+    Privacy: none of its own: a row is made from one person (docs/proofs/units.md, Theorem 7).
     Neighbours: all rows of one person in the source; one row of the table of persons.
 
     >>> import sfumato as sf

@@ -70,7 +70,6 @@ COVERED = frozenset({"unit:rows"}) | COUNTING_AND_MEASURING
 ONE_ROW = PrivacyUnit("person", 1)
 FEATURES_COVERED = COUNTING_AND_MEASURING | {
     *("unit:features", f"{VAULT}.derived.open_features", f"{VAULT}.derived.open_join"),
-    *(f"{VAULT}.sources.FeatureSource", f"{VAULT}.sources.JoinSource"),
 }
 GROUPS_COVERED = frozenset({"unit:groups"}) | COUNTING_AND_MEASURING
 

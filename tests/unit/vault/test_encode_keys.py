@@ -30,13 +30,13 @@ BUDGET = sf.Budget(epsilon=1, delta=1e-6)
 def keys(monkeypatch) -> list[str]:
     """The key of every reading of a table, in order."""
     found: list[str] = []
-    made = encode._secret_table
+    made = encode.secret_table
 
     def watched(table: Table) -> object:
         found.append(str(table.secret))
         return made(table)
 
-    monkeypatch.setattr(encode, "_secret_table", watched)
+    monkeypatch.setattr(encode, "secret_table", watched)
     return found
 
 
