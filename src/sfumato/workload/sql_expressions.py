@@ -12,6 +12,7 @@ schema does not know (the cell ``(other)``), which no comparison of an expressio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,6 +49,8 @@ States = npt.NDArray[np.object_]
 ConditionReader = Callable[[exp.Expression, Names], Condition]
 Compute = Callable[..., CellState]
 
+_DECIMAL: Final = re.compile(r"[0-9]*\.[0-9]*[0-9]", re.ASCII)
+
 FUNCTIONS = (
     "functions of columns are made of + - * / %, FLOOR, CEIL, ROUND, TRUNC, ABS, UPPER, LOWER, "
     "LENGTH, TRIM, LEFT, RIGHT, SUBSTR, ||, COALESCE, NULLIF, CASE, DATE_TRUNC, EXTRACT and "
@@ -59,14 +62,15 @@ FUNCTIONS = (
 class CellFunction:
     """A value for every cell of the table of ``attributes``, which are in the domain's order."""
 
-    domain: Domain
+    names: Names
     attributes: tuple[str, ...]
     states: States
     text: str
 
     def over(self, names: Sequence[str]) -> States:
         """The values over the table of more attributes, ready to be spread."""
-        shape = [self.domain[n].size if n in self.attributes else 1 for n in names]
+        domain = self.names.domain
+        shape = [domain[n].size if n in self.attributes else 1 for n in names]
         return self.states.reshape(shape)
 
     def compare(self, comparison: Comparison, other: CellFunction, text: str) -> CellFunction:
@@ -150,24 +154,18 @@ class _ExpressionReader:
     def constant(self, node: exp.Expression) -> CellFunction:
         if isinstance(node, exp.Null):
             value: CellState = None
-        elif isinstance(node, exp.Literal) and not node.is_string and "." in str(node.this):
-            constant(node)  # says what is no number
-            value = Fraction(str(node.this).replace("_", ""))
+        elif isinstance(node, exp.Literal) and _DECIMAL.fullmatch(str(node.this)):
+            value = Fraction(str(node.this))  # 0.1 is a tenth
         else:
             value = cells.number_of(constant(node))
-        return CellFunction(self.names.domain, (), _objects([value], ()), as_written(node))
+        return CellFunction(self.names, (), _objects([value], ()), as_written(node))
 
     def column(self, node: exp.Expression, depth: int) -> CellFunction:  # noqa: ARG002
         column = self.names.resolve(node)
-        name, size = column.attribute.name, column.attribute.size
-        if size > LIMITS.sql_expression_cells:
-            raise TooLarge(
-                f"column {name!r} has {size:,} cells, functions are computed of at most "
-                f"{LIMITS.sql_expression_cells:,}: give it wider bins, or compare it itself"
-            )
-        return CellFunction(
-            self.names.domain, (name,), _objects(_column_states(column), (size,)), str(column)
-        )
+        names = (column.attribute.name,)
+        shape = _shape(self.names, names, str(column))
+        states = _objects(_column_states(column), shape)
+        return CellFunction(self.names, names, states, str(column))
 
     def simple(self, node: exp.Expression, depth: int) -> CellFunction:
         """A function of ``this`` and, if there is one, ``expression``."""
@@ -280,12 +278,12 @@ class _ExpressionReader:
         domain, text = self.names.domain, as_written(node)
         looked = [a for c, f in branches for a in (*c.attributes, *f.attributes)]
         names = domain.in_order([*looked, *rest.attributes])
-        shape = _shape(domain, names, text)
+        shape = _shape(self.names, names, text)
         states = np.broadcast_to(rest.over(names), shape).copy()
         for when, then in reversed(branches):
             holds = indicator(when, domain, names)
             states = np.where(holds, np.broadcast_to(then.over(names), shape), states)
-        return CellFunction(domain, names, states, text)
+        return CellFunction(self.names, names, states, text)
 
     def truncate(self, node: exp.Expression, depth: int) -> CellFunction:
         only(node, "this", "unit")
@@ -363,9 +361,9 @@ def _applied(
 
     ``expects`` are what it takes, for messages.
     """
-    domain = parts[0].domain
-    names = domain.in_order({a for p in parts for a in p.attributes})
-    shape = _shape(domain, names, text)
+    every = parts[0].names
+    names = every.domain.in_order({a for p in parts for a in p.attributes})
+    shape = _shape(every, names, text)
     columns = [np.broadcast_to(p.over(names), shape).reshape(-1) for p in parts]
     out: list[CellState] = []
     computed: dict[tuple[object, ...], CellState] = {}
@@ -384,7 +382,7 @@ def _applied(
         raise _cuts(text, names, str(why)) from None
     except (TypeError, ValueError, OverflowError):
         raise SqlError(f"{text} takes {expects}; {FUNCTIONS}") from None
-    return CellFunction(domain, names, _objects(out, shape), text)
+    return CellFunction(every, names, _objects(out, shape), text)
 
 
 def _is_unknown(state: CellState) -> bool:
@@ -404,12 +402,20 @@ def _cuts(text: str, names: Sequence[str], why: str) -> SqlError:
     )
 
 
-def _shape(domain: Domain, names: Sequence[str], text: str) -> tuple[int, ...]:
-    shape = tuple(domain[n].size for n in names)
+def _shape(every: Names, names: Sequence[str], text: str) -> tuple[int, ...]:
+    """The shape of the table of some attributes, on each cell of which a function is computed."""
+    shape = tuple(every.domain[n].size for n in names)
     if prod(shape) > LIMITS.sql_expression_cells:
         raise TooLarge(
             f"{text} looks at {', '.join(names)} together, {prod(shape):,} cells; functions are "
             f"computed of at most {LIMITS.sql_expression_cells:,}: group by the columns themselves"
+        )
+    every.steps[0] += prod(shape)
+    if every.steps[0] > LIMITS.sql_expression_steps:
+        raise TooLarge(
+            f"the functions of columns of one text are computed on {LIMITS.sql_expression_steps:,} "
+            "cells together at most, each function on all cells of its columns: ask for less at "
+            "once, or declare levels"
         )
     return shape
 

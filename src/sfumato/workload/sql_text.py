@@ -10,7 +10,7 @@ takes names in double quotes and in backticks alike. `Names` finds the columns o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from math import isfinite
 from typing import NoReturn, cast
@@ -303,11 +303,15 @@ class SqlColumn:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the columns of a SELECT may be called: ``tables`` are the names of its table."""
+    """What the columns of a SELECT may be called: ``tables`` are the names of its table.
+
+    ``steps`` adds up the cells on which functions of columns were computed.
+    """
 
     domain: Domain
     tables: tuple[str, ...]
     unit: PrivacyUnit | None = None
+    steps: list[int] = field(default_factory=lambda: [0], compare=False, repr=False)
 
     def resolve(self, column: exp.Expression) -> SqlColumn:
         """The column of a name in SQL.

@@ -263,13 +263,15 @@ def _like(node: exp.Expression, names: Names, truth: bool) -> Condition:
     pattern = without_brackets(node.expression)
     if not isinstance(pattern, exp.Literal) or not pattern.is_string:
         raise SqlError(f"{text}: LIKE takes one text such as 'A%'")
-    like = matches(str(pattern.this), escape, any_case=isinstance(node, exp.ILike))
+    any_case = isinstance(node, exp.ILike)
+    like = str(pattern.this).lower() if any_case else str(pattern.this)
     own = cell_function(node.this, names, condition)
     is_wanted = truth != bool(node.args.get("negate"))
     mask = np.zeros(own.states.shape, dtype=np.bool_)
     for place, state in np.ndenumerate(own.states):
         if isinstance(state, str):
-            mask[place] = (like.fullmatch(state) is not None) == is_wanted
+            value = state.lower() if any_case else state
+            mask[place] = matches(like, value, escape) == is_wanted
         elif state is not None and not isinstance(state, Unknown):
             raise SqlError(
                 f"{text}: {own.text} holds no texts; compare numbers and dates with =, < or BETWEEN"

@@ -190,6 +190,8 @@ class WorkloadLimits:
     """Groups of a condition that is too wide to tabulate, each counted on its own."""
     sql_expression_cells: int = 2**16
     """Cells on which a function of columns is computed, one by one: a second or two."""
+    sql_expression_steps: int = 2**22
+    """Cells on which all functions of one text are computed together: some seconds."""
     sql_digits: int = 30
     """Digits before or after the point that numbers are rounded to."""
     plain_count_attributes: int = 16

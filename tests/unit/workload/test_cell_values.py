@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from fractions import Fraction as F
 
@@ -121,11 +122,18 @@ def test_fields_of_a_time_hold_for_all_of_its_cell(start: datetime, seconds: int
 
 
 def test_patterns_of_like() -> None:
-    like = cells.matches("100!%_", "!", any_case=False)
-    assert like.fullmatch("100%x")
-    assert not like.fullmatch("1000x")
-    assert cells.matches("a.c%", "", any_case=True).fullmatch("A.Cde")
-    assert not cells.matches("a.c", "", any_case=True).fullmatch("abc")
+    assert cells.matches("100!%_", "100%x", "!")
+    assert not cells.matches("100!%_", "1000x", "!")
+    assert cells.matches("a.c%", "a.cde")
+    assert not cells.matches("a.c", "abc")
+    assert not cells.matches("%a" * 400 + "b", "a" * 800)  # at once, not after 2^400 attempts
+
+
+@given(st.text("ab%_", max_size=8), st.text("ab", max_size=8))
+@settings(max_examples=200, deadline=None)
+def test_patterns_of_like_are_those_of_regular_expressions(pattern: str, text: str) -> None:
+    expression = pattern.replace("%", ".*").replace("_", ".")
+    assert cells.matches(pattern, text) == (re.fullmatch(expression, text) is not None)
 
 
 def test_labels_are_plain_values() -> None:

@@ -98,6 +98,15 @@ def test_large_columns_are_refused_with_the_limit() -> None:
         sf.sql(domain, "SELECT COUNT(*) FROM t WHERE a + 1 < b")
 
 
+def test_many_functions_of_large_columns_are_refused_in_time() -> None:
+    domain = sf.Domain({"id": 60_000})
+    listed = " OR ".join(f"id + {i} = 1" for i in range(500))
+    with pytest.raises(TooLarge, match="cells together at most"):
+        sf.sql(domain, f"SELECT COUNT(*) FROM t WHERE {listed}")
+    text = "SELECT COUNT(*) FROM t WHERE id + 1.5e-300000000 > 3.0"
+    assert sf.sql(domain, text).evaluate(np.ones(60_000)).tolist() == [60_000 - 4]
+
+
 def test_long_expressions_never_exhaust_the_stack() -> None:
     with pytest.raises(SqlError, match="nested more than 100"):
         sf.sql(DOMAIN, f"SELECT COUNT(*) FROM t WHERE age{' + 1' * 3_000} = 1")
