@@ -24,6 +24,7 @@ SHOWN = {
     "local_model.py": ["95% interval", "clients"],
     "online.py": ["equal answers: True", "after a restart: True", "paid answers left"],
     "quickstart.py": ["74 queries by", "emergency"],
+    "regression.py": ["(intercept)", "education-num", "r_squared", "variance"],
     "smallest_budget.py": ["25 counts: epsilon ="],
     "sql_counts.py": ["Female", "mean"],
     "stream.py": ["Stream of 365 running totals", "last 7 days", "<- used"],
