@@ -21,35 +21,24 @@ from sfumato.cli.output import (
     counts,
     facts,
     heading,
-    neighbours_in_words,
     table,
     write_text,
 )
-from sfumato.cli.release_command import (
-    check_left,
-    interrupted,
-    ledger_document,
-    ledger_in_words,
-    ledger_terms,
-    open_ledger,
-    spending_question,
-)
-from sfumato.domain.privacy_unit import unit_of
+from sfumato.cli.plan_command import discovery_facts
+from sfumato.cli.release_command import discover_spec, ledger_document, ledger_in_words
 from sfumato.errors import PlanError, SchemaError, SfumatoError
 from sfumato.text import STORED
 
 if TYPE_CHECKING:
     from rich.table import Table as Shown
 
-    from sfumato.cli.spec import LedgerSpec, OpenSpec
+    from sfumato.cli.spec import OpenSpec
     from sfumato.ledger.ledger import Ledger
-    from sfumato.run.discover import Discovery, DiscoveryPlan
+    from sfumato.run.discover import Discovery
 
 __all__ = [
     "app",
     "discover",
-    "discover_spec",
-    "discovery_facts",
 ]
 
 
@@ -163,53 +152,6 @@ def discover(
     )
 
 
-def discover_spec(
-    opened: OpenSpec,
-    at: LedgerSpec | None,
-    output: Output,
-    yes: bool,
-    ledgers: list[Ledger | None] | None = None,
-) -> Discovery:
-    """Discover what a spec leaves open: its stored answer, or a new one, agreed to and debited.
-
-    ``ledgers`` receives the ledger that was debited.
-
-    Privacy: that of ``DiscoveryPlan.release``; what is shown depends on public numbers only.
-    """
-    from sfumato.vault.encode import check_columns
-    from sfumato.vault.tables import name_of, open_table, public_name
-
-    if opened.source is None:
-        raise SchemaError(
-            f"{opened.path}: data: the key 'source' is missing, so there is nothing to discover; "
-            'name the table, for example source = "people.parquet"'
-        )
-    plan = opened.plan()
-    # Refused before anybody is asked and before a ledger is created; a run checks it again.
-    source = open_table(opened.source)
-    check_columns(source, opened.domain, opened.unit)
-    name = name_of(source, opened.name) or public_name(source)
-    ledger = None if at is None else open_ledger(at, plan, name, opened)
-    is_stored = ledger is not None and plan.stored_key(ledger) is not None
-    if ledger is not None and not is_stored:
-        ledger.check_unit(unit_of(plan.unit))
-        check_left(ledger, plan, "discovery")
-    if not (is_stored or yes):
-        question = spending_question(plan, at, ledger, "discovery")
-        output.confirm(f"{plan.guarantee}. {question}")
-    if at is not None and ledger is None:
-        ledger = ledger_terms(at, plan, name).open_or_create(at.path)
-        output.note(f"Created the ledger {at.path} with a total of {ledger.budget.describe()}.")
-    if ledgers is not None:
-        ledgers.append(ledger)
-    try:
-        with output.bars() as bars:
-            return plan.release(source, ledger, name=name, progress=bars.of_release())
-    except KeyboardInterrupt:
-        output.note(interrupted(ledger, plan.digest()))
-        raise
-
-
 def _of_spec(path: Path) -> OpenSpec:
     from sfumato.cli.spec import open_spec
 
@@ -264,18 +206,6 @@ def _of_table(
         rest=None,
         ledger=None,
     )
-
-
-def discovery_facts(plan: DiscoveryPlan) -> list[tuple[str, str]]:
-    """What a discovery costs and finds, for people."""
-    from sfumato.release.provenance import cost_in_words
-
-    return [
-        ("budget", plan.budget.describe()),
-        ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
-        ("cost", cost_in_words(plan.cost, plan.budget)),
-        *((each.attribute.name, each.in_words().partition(": ")[2]) for each in plan.searches),
-    ]
 
 
 def _schema(result: Discovery) -> str | None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sfumato.planning.forecast import Forecast, GroupForecast
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.advice import Recommendation
+    from sfumato.run.discover import DiscoveryPlan
     from sfumato.run.linear import Plan, PlanLedger
     from sfumato.study.projection_forecast import AfterProjection
     from sfumato.types import Progress
@@ -58,6 +59,7 @@ __all__ = [
     "adaptive_document",
     "app",
     "certificate_in_words",
+    "discovery_facts",
     "plan",
     "plan_document",
     "rmse_facts",
@@ -130,8 +132,6 @@ def plan(
 
 def _plan_discovery(opened: OpenSpec, output: Output) -> None:
     """Show what a discovery would cost and find; what is asked is planned when it is known."""
-    from sfumato.cli.discover_command import discovery_facts
-
     plan = opened.plan()
     later = (
         f"with {opened.rest.describe()}, when the values are known: sfumato release {opened.path} "
@@ -145,6 +145,18 @@ def _plan_discovery(opened: OpenSpec, output: Output) -> None:
         heading(f"Discovery of {opened.path}", "no data touched, nothing spent"),
         facts([*discovery_facts(plan), ("answers", later)]),
     )
+
+
+def discovery_facts(plan: DiscoveryPlan) -> list[tuple[str, str]]:
+    """What a discovery costs and finds, for people."""
+    from sfumato.release.provenance import cost_in_words
+
+    return [
+        ("budget", plan.budget.describe()),
+        ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
+        ("cost", cost_in_words(plan.cost, plan.budget)),
+        *((each.attribute.name, each.in_words().partition(": ")[2]) for each in plan.searches),
+    ]
 
 
 def _plan_linear(

@@ -39,7 +39,7 @@ from sfumato.cli.output import (
 )
 from sfumato.cli.plan_command import NO_FORECAST, certificate_in_words, rmse_facts
 from sfumato.domain.privacy_unit import unit_of
-from sfumato.errors import BudgetExhausted, LedgerError, PlanError
+from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SchemaError
 from sfumato.ledger.account import Account
 from sfumato.ledger.entries import check_name
 from sfumato.ledger.ledger import Terms, obey_total
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from sfumato.release.provenance import Payable
     from sfumato.release.release import Release
     from sfumato.run.adaptive import AdaptivePlan
+    from sfumato.run.discover import Discovery
     from sfumato.run.linear import Plan
     from sfumato.types import Progress
     from sfumato.vault.tables import Table
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 __all__ = [
     "app",
     "check_left",
+    "discover_spec",
     "interrupted",
     "ledger_document",
     "ledger_in_words",
@@ -209,6 +211,53 @@ def release(
     output.result(document, heading(f"Released {answers}", remark), shown)
 
 
+def discover_spec(
+    opened: OpenSpec,
+    at: LedgerSpec | None,
+    output: Output,
+    yes: bool,
+    ledgers: list[Ledger | None] | None = None,
+) -> Discovery:
+    """Discover what a spec leaves open: its stored answer, or a new one, agreed to and debited.
+
+    ``ledgers`` receives the ledger that was debited.
+
+    Privacy: that of ``DiscoveryPlan.release``; what is shown depends on public numbers only.
+    """
+    from sfumato.vault.encode import check_columns
+    from sfumato.vault.tables import name_of, open_table, public_name
+
+    if opened.source is None:
+        raise SchemaError(
+            f"{opened.path}: data: the key 'source' is missing, so there is nothing to discover; "
+            'name the table, for example source = "people.parquet"'
+        )
+    plan = opened.plan()
+    # Refused before anybody is asked and before a ledger is created; a run checks it again.
+    source = open_table(opened.source)
+    check_columns(source, opened.domain, opened.unit)
+    name = name_of(source, opened.name) or public_name(source)
+    ledger = None if at is None else open_ledger(at, plan, name, opened)
+    is_stored = ledger is not None and plan.stored_key(ledger) is not None
+    if ledger is not None and not is_stored:
+        ledger.check_unit(unit_of(plan.unit))
+        check_left(ledger, plan, "discovery")
+    if not (is_stored or yes):
+        question = spending_question(plan, at, ledger, "discovery")
+        output.confirm(f"{plan.guarantee}. {question}")
+    if at is not None and ledger is None:
+        ledger = ledger_terms(at, plan, name).open_or_create(at.path)
+        output.note(f"Created the ledger {at.path} with a total of {ledger.budget.describe()}.")
+    if ledgers is not None:
+        ledgers.append(ledger)
+    try:
+        with output.bars() as bars:
+            return plan.release(source, ledger, name=name, progress=bars.of_release())
+    except KeyboardInterrupt:
+        output.note(interrupted(ledger, plan.digest()))
+        raise
+
+
 def _closed_spec(
     path: Path, ledger_path: str | None, no_ledger: bool, output: Output, yes: bool
 ) -> tuple[LedgerSpec | None, Spec]:
@@ -216,7 +265,6 @@ def _closed_spec(
 
     With the ledger of a discovery, if there was one: its total is that of both.
     """
-    from sfumato.cli.discover_command import discover_spec
     from sfumato.cli.spec import ledger_to_debit, open_spec, read_spec
 
     opened = open_spec(path)
