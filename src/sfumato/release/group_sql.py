@@ -310,10 +310,10 @@ def _check_names(statement: exp.Query, connection: DuckDBPyConnection, view: str
     from sqlglot import exp
 
     names = connection.execute(f"SELECT * FROM {_quoted(view)} LIMIT 0").df().columns  # noqa: S608
-    known = {str(n).lower() for n in names}
-    known |= {c.alias.lower() for c in statement.selects if c.alias and not _numbers_in(c)}
+    harmless = {str(n).lower() for n in names}
+    harmless |= {c.alias.lower() for c in statement.selects if c.alias and not _numbers_in(c)}
     for column in statement.find_all(exp.Column):
-        if column.name.lower() not in known and column.find_ancestor(exp.Order) is None:
+        if column.name.lower() not in harmless and column.find_ancestor(exp.Order) is None:
             raise _NotLinear(f"{shown(column.name)} is no column of {view}")
     if _is_grouped(statement) and any(
         _numbers_in(c) and c.find(exp.AggFunc) is None for c in statement.selects
