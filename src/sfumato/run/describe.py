@@ -126,7 +126,11 @@ class DescriptionPlan:
         return 1 if self.unit is None else self.unit.rows
 
     def error_in_words(self) -> str:
-        """The forecast of the release: of counts, before anything is known of the columns."""
+        """The forecast of the release: of counts, before anything is known of the columns.
+
+        Returns:
+            A sentence.
+        """
         return f"counts with a standard error of about {self.noise:,.3g} records"
 
     def simulated(self, records: int, shape: str = "lognormal") -> dict[str, str]:
@@ -212,7 +216,13 @@ class DescriptionPlan:
     def completed(self, discovery: Discovery | None) -> Domain | None:
         """The domain of all columns, with what was published; None if nothing is left.
 
-        Ranges have as many bins as their noisy number of records is enough for (`bins_for`).
+        Ranges have as many bins as their noisy number of records is enough for.
+
+        Args:
+            discovery: What was published; None if no column needed it.
+
+        Returns:
+            The domain, or None.
         """
         published: dict[str, Attribute] = {}
         if discovery is not None:
@@ -270,7 +280,7 @@ def _zipf_in_words(records: int, threshold: int) -> str:
 class Description:
     """Every column of a table, summarised; all of it is public.
 
-    Attributes:
+    Args:
         plan: What was looked for, and for how much.
         discovery: What was discovered; None if no column needed it.
         domain: The completed schema: plan on it. None if nothing could be published.
