@@ -44,6 +44,7 @@ __all__ = [
     "Spread",
     "answer_covariance",
     "combination_error",
+    "noise_variance",
     "read",
 ]
 
@@ -479,6 +480,18 @@ def combination_error(
     fourth = sum(float((e**2).sum()) for e in squares.values())
     is_gaussian = forecast.strategy.noise == "gaussian" or fourth == 0
     return CombinationError(sqrt(second), np.inf if is_gaussian else second**2 / fourth, bias)
+
+
+def noise_variance(forecast: Forecast, coefficients: Array) -> float:
+    """The variance of ``<coefficients, z>``, z the noise of all answers, group after group."""
+    weights: dict[int, Array] = {}
+    at = 0
+    for t, term in enumerate(forecast.workload.terms):
+        own = coefficients[at : at + term.rows]
+        at += term.rows
+        for b, pull in forecast.strategy.adjoint(t, own).items():
+            weights[b] = weights[b] + pull if b in weights else pull
+    return sum(float((w**2).sum()) * forecast.block_variances[b] for b, w in weights.items())
 
 
 def answer_covariance(forecast: Forecast, group: str, queries: Sequence[int]) -> Array:

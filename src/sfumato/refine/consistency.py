@@ -35,7 +35,7 @@ the same measurements give the same answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, partial
@@ -46,9 +46,9 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
-from sfumato.planning.forecast import Forecast
+from sfumato.planning.forecast import Forecast, noise_variance
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.public_draws import Draws
 from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
 from sfumato.refine.problem import Grid, alike
 from sfumato.refine.reconstruct import (
@@ -67,6 +67,8 @@ from sfumato.refine.shrink import (
     PublicRecords,
     RowPair,
     Shrunk,
+    held_out_count,
+    held_out_noise,
     shrunk_towards,
     with_prior,
 )
@@ -301,8 +303,7 @@ class _CellSearch:
             self.grid,
             self.total,
             gap=LIMITS.projection_gap,
-            enough=LIMITS.projection_error_ignored**2
-            * projected_square(self.forecast, self.grid.size, self.total),
+            enough=LIMITS.projection_error_ignored**2 * self._square,
             steps=self.steps,
             progress=self.progress,
         )
@@ -334,6 +335,11 @@ class _CellSearch:
         if mixed is None:
             return self.projected()
         return self._published(mixed, "histogram", inf, mixed.towards)
+
+    @cached_property
+    def _square(self) -> float:
+        """About how far the projection is from the truth, squared."""
+        return projected_square(self.forecast, self.grid.size, self.total)
 
     @property
     def _is_game(self) -> bool:
@@ -411,53 +417,79 @@ class _RowSearch:
             return Unrefined.TABLES_TOO_LARGE
 
     def _projected(self) -> Refined | Unrefined:
-        fits = self._fits(self.unbiased)
-        if not fits.total > 0:
+        numbers = _Numbers(self.forecast, self.unbiased)
+        total = self._total(numbers)
+        if not total > 0:
             return Unrefined.NO_RECORDS
-        nearest = fits.nearest(self.steps, LIMITS.coarse_gap, self.progress)
-        return self._published(nearest.codes, nearest.weights, nearest.off, nearest.distance)
+        near = self._nearest(numbers, total, self.steps, gap=LIMITS.coarse_gap)
+        return self._published(near.codes, near.weights, near.off, near.distance)
 
     def _mixed(self) -> Refined | Unrefined:
-        fits = self._fits(self.unbiased)
+        numbers = _Numbers(self.forecast, self.unbiased)
         # Answers with a bias were shrunk when they were planned.
-        if self.forecast.strategy.records is not None or not fits.has_prior:
+        if self.forecast.strategy.records is not None or not numbers.has_prior:
             return self._projected()
-        if not fits.total > 0:
+        total = self._total(numbers)
+        if not total > 0:
             return Unrefined.NO_RECORDS
-        steps = LIMITS.row_search_share * self.steps
-        pair = RowPair(
-            fits.nearest(steps, LIMITS.row_gap, self.progress),
-            fits.with_prior(steps, self.progress),
-        )
-        weight = self._weight(pair)
+        pair = self._pair(numbers, total, LIMITS.row_search_share * self.steps)
+
+        def again(noisier: _Numbers, steps: float) -> Array:
+            count = self._total(noisier)
+            if not count > 0:
+                return np.zeros_like(pair.answers)
+            return self._pair(noisier, count, steps, is_quick=True).answers
+
+        weight = _prior_weight(numbers, pair.answers, again, self.steps)
         codes, weights = pair.mixed(weight)
         off = max(pair.nearest.off, pair.prior.off)
-        return self._published(codes, weights, off, inf, {PRIOR: weight} if weight > 0 else {})
+        towards = {PRIOR: weight} if weight > 0 else {}
+        return self._published(codes, weights, off, inf, towards)
 
-    def _weight(self, pair: RowPair) -> float:
-        """How much of the prior held-out noise asks for."""
-        forecast, values = self.forecast, np.concatenate(list(self.unbiased))
-        terms = forecast.workload.terms
-        metric = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
-        ends = np.cumsum([t.rows for t in terms])[:-1]
-        steps = LIMITS.held_out_share * self.steps
-        along = metric * (pair.answers[1] - pair.answers[0])
-        spread = Draws(f"evidence {forecast.workload.digest()} {forecast.mechanism}")
-        each = drawn_noise(forecast, spread, LIMITS.held_out_variance_draws)
-        variance = float(np.mean([(along @ noise) ** 2 for noise in each]))
-        evidence = HeldOut(values, metric, pair.answers, variance)
-        draws = Draws(f"prior {forecast.workload.digest()} {forecast.mechanism}")
-        for drawn in drawn_noise(forecast, draws, LIMITS.held_out_draws):
-            for noise in (drawn, -drawn):
-                noisier = np.split(values + LIMITS.held_out_scale * noise, ends)
-                fits = self._fits(noisier, sqrt(1 + LIMITS.held_out_scale**2))
-                if fits.total > 0:
-                    again = RowPair(fits.nearest(steps, LIMITS.row_gap), fits.with_prior(steps))
-                    evidence.add(noise, again.answers)
-        return evidence.weight
+    def _total(self, numbers: _Numbers) -> float:
+        """The number of records: public, or as the tables have it."""
+        public = agreed_total(None if self.rows is None else float(self.rows), self.constraints)
+        return released_total(numbers.tables, None) if public is None else public
 
-    def _fits(self, answers: Sequence[Array], noise: float = 1.0) -> _RowFits:
-        return _RowFits(self.forecast, answers, noise, self.rows, self.constraints)
+    def _pair(
+        self, numbers: _Numbers, total: float, steps: float, is_quick: bool = False
+    ) -> RowPair:
+        near = self._nearest(numbers, total, steps, is_quick=is_quick)
+        fit = numbers.with_prior(total)
+        return RowPair(near, self._by_rows(fit, total, steps, is_quick=is_quick))
+
+    def _nearest(
+        self,
+        numbers: _Numbers,
+        total: float,
+        steps: float,
+        *,
+        gap: float = LIMITS.row_gap,
+        is_quick: bool = False,
+    ) -> WeightedRows:
+        """The projection, in the norm of the objective."""
+        fit = objective_fit(self.forecast.workload, numbers.answers)
+        return self._by_rows(fit, total, steps, gap=gap, is_quick=is_quick)
+
+    def _by_rows(
+        self,
+        fit: Fit,
+        total: float,
+        steps: float,
+        *,
+        gap: float = LIMITS.row_gap,
+        is_quick: bool = False,
+    ) -> WeightedRows:
+        return fit_rows(
+            fit,
+            total,
+            draws=Draws(self.forecast.workload.digest()),
+            steps=steps,
+            gap=gap,
+            rounds=0 if is_quick else LIMITS.row_rounds,
+            constraints=self.constraints,
+            progress=None if is_quick else self.progress,
+        )
 
     def _published(
         self,
@@ -470,7 +502,7 @@ class _RowSearch:
         if off > WORKLOAD_LIMITS.published_gap:
             return Unrefined.CONSTRAINTS_UNMET
         workload = self.forecast.workload
-        fit = self._fits(self.unbiased).by_variance
+        fit = _Numbers(self.forecast, self.unbiased).by_variance
         answers = problem(fit, float(weights.sum())).answers(codes, weights)
         # At the truth every query adds its variance times its precision, 1, on average.
         if 2 * fit.value(answers) > LIMITS.rows_misfit * workload.queries:
@@ -487,14 +519,17 @@ class _RowSearch:
 
 
 @dataclass(frozen=True, eq=False)
-class _RowFits:
-    """The two fits of unbiased answers whose standard errors are ``noise`` times the planned."""
+class _Numbers:
+    """Unbiased answers whose standard errors are ``noise`` times the planned."""
 
     forecast: Forecast
     answers: Sequence[Array]
-    noise: float
-    rows: int | None
-    constraints: Constraints | None
+    noise: float = 1.0
+
+    @cached_property
+    def values(self) -> Array:
+        """All answers in one vector."""
+        return np.concatenate(list(self.answers))
 
     @cached_property
     def tables(self) -> list[ReleasedTable]:
@@ -508,41 +543,48 @@ class _RowFits:
         return any(len(t.attributes) > 1 and not t.is_spread for t in self.tables)
 
     @cached_property
-    def total(self) -> float:
-        """The number of records: public, or as the tables have it."""
-        public = agreed_total(None if self.rows is None else float(self.rows), self.constraints)
-        return released_total(self.tables, None) if public is None else public
-
-    @cached_property
     def by_variance(self) -> Fit:
         """The answers, each by its inverse variance."""
         precisions = [p / self.noise**2 for p in _precisions(self.forecast)]
         return fit_answers(self.forecast.workload, list(self.answers), precisions)
 
-    def nearest(self, steps: float, gap: float, progress: Progress | None = None) -> WeightedRows:
-        """The projection, in the norm of the objective."""
-        return self._by_rows(
-            objective_fit(self.forecast.workload, self.answers), steps, gap, progress
-        )
+    def with_prior(self, total: float) -> Fit:
+        """The same and the prior around independence."""
+        return with_prior(self.by_variance, self.tables, total)
 
-    def with_prior(self, steps: float, progress: Progress | None = None) -> WeightedRows:
-        """The most likely rows before and after the answers are seen."""
-        fit = with_prior(self.by_variance, self.tables, self.total)
-        return self._by_rows(fit, steps, LIMITS.row_gap, progress)
+    def split(self, noise: Array) -> _Numbers:
+        """What estimates are made of whose judge is the rest (``HeldOut``)."""
+        scale = LIMITS.held_out_scale
+        ends = np.cumsum([len(a) for a in self.answers])[:-1]
+        noisier = np.split(self.values + scale * noise, ends)
+        return _Numbers(self.forecast, noisier, self.noise * sqrt(1 + scale**2))
 
-    def _by_rows(
-        self, fit: Fit, steps: float, gap: float, progress: Progress | None
-    ) -> WeightedRows:
-        draws = Draws(self.forecast.workload.digest())
-        return fit_rows(
-            fit,
-            self.total,
-            draws=draws,
-            steps=steps,
-            gap=gap,
-            constraints=self.constraints,
-            progress=progress,
-        )
+
+def _prior_weight(
+    numbers: _Numbers, points: Array, again: Callable[[_Numbers, float], Array], steps: float
+) -> float:
+    """How much of the estimate with the prior is mixed with the projection.
+
+    Args:
+        numbers: The unbiased answers.
+        points: The answers of both estimates, a row each.
+        again: The same estimates of other numbers, by at most so many multiplications each.
+        steps: Multiplications of a release.
+
+    Returns:
+        A weight from 0 to 1.
+    """
+    forecast = numbers.forecast
+    terms = forecast.workload.terms
+    metric = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
+    evidence = HeldOut(numbers.values, metric, points)
+    variance = noise_variance(forecast, metric * (points[1] - points[0]))
+    error = evidence.error(variance)
+    count = held_out_count(error if error < inf else 0.0)
+    share = LIMITS.held_out_share * steps / (2 * count)
+    for noise in held_out_noise(forecast, count):
+        evidence.add(noise, again(numbers.split(noise), share))
+    return evidence.weight(variance)
 
 
 def _precisions(forecast: Forecast) -> list[Array]:

@@ -177,6 +177,12 @@ class RefineLimits:
     feasible_rows_share: float = 1e-3
     """The share of weight for rows that are added where published counts need some."""
 
+    row_view_cells: int = 8
+    """Cells of an attribute from which sweeps read them from a copy where they stand next to each
+    other; fewer are read as quickly from where they are."""
+    row_view_memory: int = 2**23
+    """Cells of such copies: 200 MB with their curvature and places."""
+
     # rows: where rows start
     product_rounds: int = 40
     """Steps towards the best product of one-way tables; a start need not be the best one."""
@@ -204,10 +210,16 @@ class RefineLimits:
     # rows: moving, weighing and finding rows
     row_gap: float = 0.05
     """The relative gap, as far as a search can see, at which it ends, unless another is given."""
-    row_sweeps: int = 40
-    """Sweeps in which rows move, before each split."""
+    row_sweeps: int = 80
+    """Sweeps in which rows move, most of them over few rows, before each split."""
     row_sweep_gain: float = 1e-3
     """The relative gain of a sweep below which it is the last."""
+    row_sweeps_again: int = 3
+    """Sweeps over the rows nearest to a move, between two over all rows."""
+    row_sweep_share: float = 0.125
+    """The share of the rows that such a sweep visits."""
+    row_moves_few: float = 0.25
+    """The share of rows that moved up to which margins are changed by those rows alone."""
     row_weights_gain: float = 1e-9
     """The relative gain of a step over the weights below which it is the last."""
     row_weights_steps: int = 25
@@ -222,6 +234,8 @@ class RefineLimits:
     """Passes over the attributes of a new row towards a lower score."""
     row_weight_minimum: float = 1e-9
     """The part of the mean weight below which a row is dropped."""
+    row_rounds: int = 20
+    """Rounds that look for new rows, unless another number is given."""
     row_round_pays: int = 10
     """The last round, unless it lowered f by one over this of the gap that is aimed at."""
     row_attributes_changed: int = 3
@@ -238,6 +252,8 @@ class RefineLimits:
     """Rarer cells are expected as if a tenth of a record were."""
     prior_variance_minimum: float = 1e-12
     """A variance below it is taken for it: exact tables would divide by zero."""
+    even_pull_rest: float = 1e-6
+    """The part of the way to even shares that is never gone."""
     dispersion_minimum: float = 1.0
     """tau of independent records; tables scatter no less."""
     dispersion_maximum: float = 1e12
@@ -250,9 +266,11 @@ class RefineLimits:
     """Grids, each around the best of the one before."""
 
     # shrink, consistency: how much of the prior
-    held_out_draws: int = 1
-    """Draws of the planned noise, each with both signs, that split what was measured: tables of
-    thousands of cells need no more."""
+    held_out_error: float = 0.2
+    """The standard error of a weight from which what was measured is split more than once."""
+    held_out_draws: int = 4
+    """Draws of the planned noise at most, each with both signs, that split what was measured:
+    tables of thousands of cells need one, and one sign."""
     held_out_scale: float = 0.5
     """Noise that is added for estimates to be judged by, in standard deviations: they are judged
     at 1.12 times the noise; 0.3 did no better on made-up tables, and the solver's own errors weigh
@@ -260,16 +278,13 @@ class RefineLimits:
     held_out_stretch: float = 1.5
     """How much farther than estimated the weight goes from one half: noise then rarely keeps it
     from the better end."""
-    held_out_belief: float = 0.4
-    """The standard deviation around one half that a best weight is taken to have, chosen by hand:
-    evidence with more noise than that counts for less than half."""
-    held_out_variance_draws: int = 16
-    """Public draws of the noise by which that of the evidence is estimated, to a fifth."""
+    held_out_belief: float = 0.25
+    """The standard deviation that a best weight is taken to have, chosen by hand: evidence with
+    more noise than that counts for less than half."""
     row_search_share: float = 0.5
     """The part of the steps of a release for each of the two searches whose results are mixed."""
-    held_out_share: float = 0.125
-    """The part of the steps for each of the four searches that say how they are mixed: all six
-    take at most one and a half times what one search may."""
+    held_out_share: float = 0.5
+    """The part of the steps for all searches that say how those two are mixed."""
 
     # shrink: mixtures with guesses
     guess_cells: int = 2**18

@@ -43,6 +43,7 @@ __all__ = [
     "RowConditions",
     "RowLayout",
     "RowProblem",
+    "RowViews",
     "is_wide",
     "joined",
     "layout",
@@ -248,6 +249,11 @@ class RowLayout:
         readers = np.diff(self.held_start)
         return ADDED_UP * float((self.sizes * (readers + 1)).sum())
 
+    @cached_property
+    def views(self) -> RowViews:
+        """The sets, and those with a long attribute in a second order, as sweeps read them."""
+        return _views(self)
+
     def slice_of(self, s: int) -> slice:
         """The cells of one set."""
         return slice(int(self.offset[s]), int(self.offset[s] + self.cells[s]))
@@ -269,6 +275,90 @@ class RowLayout:
         spend(ADDED_UP * len(self.member) * codes.shape[1])
         add_scores(codes, gradient, self.offset, self.member_start, self.member, self.stride, out)
         return out
+
+
+@dataclass(frozen=True, eq=False)
+class RowViews:
+    """Tables as a sweep over rows reads them: each set as it is, and some with another axis last.
+
+    All cells that an attribute of a row may move to are read at once. Where they stand next to
+    each other that takes a fraction of the time, so a set whose attribute has
+    ``row_view_cells`` cells or more, and is not the last one, is there a second time with that
+    attribute last. ``source`` are the cells of the layout behind those of all views;
+    ``read_*`` list one view of every set that holds an attribute, ``write_*`` all of them.
+    """
+
+    source: Integers
+    offset: Integers
+    member_start: Integers
+    member: Integers
+    stride: Integers
+    read_start: Integers
+    read_view: Integers
+    read_stride: Integers
+    write_start: Integers
+    write_view: Integers
+    write_stride: Integers
+
+
+def _views(places: RowLayout) -> RowViews:
+    room = places.length + LIMITS.row_view_memory
+    sources, offsets, starts, member, stride = [], [], [0], [], []
+    read: list[list[tuple[int, int]]] = [[] for _ in places.sizes]
+    write: list[list[tuple[int, int]]] = [[] for _ in places.sizes]
+    length = places.length
+    for s in range(len(places.sets)):
+        entries = slice(places.member_start[s], places.member_start[s + 1])
+        names, steps = places.member[entries].tolist(), places.stride[entries].tolist()
+        sources.append(np.arange(places.offset[s], places.offset[s] + places.cells[s]))
+        offsets.append(int(places.offset[s]))
+        member += names
+        stride += steps
+        starts.append(len(member))
+        for a, step in zip(names, steps, strict=True):
+            read[a].append((s, step))
+            write[a].append((s, step))
+    for s in range(len(places.sets)):
+        entries = slice(places.member_start[s], places.member_start[s + 1])
+        names = places.member[entries].tolist()
+        shape = [int(places.sizes[a]) for a in names]
+        for axis, a in enumerate(names[:-1]):
+            cells = int(places.cells[s])
+            if shape[axis] < LIMITS.row_view_cells or length + cells > room:
+                continue
+            view, rest = len(offsets), [i for i in range(len(names)) if i != axis]
+            turned = np.moveaxis(sources[s].reshape(shape), axis, -1).reshape(-1)
+            sources.append(turned)
+            offsets.append(length)
+            length += cells
+            step = cells
+            for i in [*rest, axis]:
+                step //= shape[i]
+                member.append(names[i])
+                stride.append(step)
+                write[names[i]].append((view, step))
+            starts.append(len(member))
+            at = next(i for i, (of, _) in enumerate(read[a]) if of == s)
+            read[a][at] = (view, 1)
+    return RowViews(
+        np.concatenate(sources) if sources else np.zeros(0, dtype=np.int64),
+        np.array(offsets, dtype=np.int64),
+        np.array(starts, dtype=np.int64),
+        np.array(member, dtype=np.int64),
+        np.array(stride, dtype=np.int64),
+        *_listed(read),
+        *_listed(write),
+    )
+
+
+def _listed(pairs: Sequence[Sequence[tuple[int, int]]]) -> tuple[Integers, Integers, Integers]:
+    """Lists one after the other: where each begins, the firsts, the seconds."""
+    flat = [pair for some in pairs for pair in some]
+    return (
+        np.cumsum([0, *map(len, pairs)], dtype=np.int64),
+        np.array([one for one, _ in flat], dtype=np.int64),
+        np.array([two for _, two in flat], dtype=np.int64),
+    )
 
 
 def layout(sizes: dict[str, int], sets: tuple[Names, ...]) -> RowLayout:

@@ -432,7 +432,7 @@ def fit_rows(
     seconds: float | None = None,
     steps: float = LIMITS.search_multiplications,
     gap: float = LIMITS.row_gap,
-    rounds: int = 20,
+    rounds: int = LIMITS.row_rounds,
     constraints: Constraints | None = None,
     progress: Progress | None = None,
 ) -> WeightedRows:
@@ -552,17 +552,25 @@ def _checked_codes(problem: RowProblem, start: Mapping[str, Integers]) -> Codes:
 
 
 def _settle(problem: RowProblem, state: _State, progress: Progress | None) -> _State:
-    """The rows after moves until those gain little, each row then split in two, and again."""
+    """The rows after moves until those gain little, each row then split in two, and again.
+
+    Between two sweeps over all rows there are some over the rows nearest to a move: late in the
+    search one row in a hundred moves, mostly the same ones again.
+    """
     codes, weights, sweeps = state.codes, state.weights, 0
-    value, gradient = problem.gradient(problem.margins(codes, weights))
+    seen = problem.margins(codes, weights)
+    value, gradient = problem.gradient(seen)
     longer = 1.0
     for left in range(state.splits, -1, -1):
+        every, slack = np.arange(len(weights)), np.zeros(len(weights))
+        which, again = every, 0
         for sweep in range(LIMITS.row_sweeps):
             if must_stop():
                 break
             moved = codes.copy()
-            _move(problem, moved, weights, gradient, longer)
-            value_after, slope = problem.gradient(problem.margins(moved, weights))
+            _move(problem, moved, weights, gradient, longer, which, slack)
+            seen_after = _margins_after(problem, seen, codes, moved, weights)
+            value_after, slope = problem.gradient(seen_after)
             sweeps += 1
             if progress is not None:
                 progress(
@@ -572,27 +580,58 @@ def _settle(problem: RowProblem, state: _State, progress: Progress | None) -> _S
                 )
             if value_after > value:  # the curvature was too small: power iteration stops below
                 longer *= 2
-                value, gradient = problem.gradient(problem.margins(codes, weights))
+                which, again = every, 0
                 continue
             gain, codes, value, gradient = value - value_after, moved, value_after, slope
-            if gain <= LIMITS.row_sweep_gain * value * (5 if left else 1):
+            seen = seen_after
+            if again == 0 and gain <= LIMITS.row_sweep_gain * value * (5 if left else 1):
                 break
+            again = (again + 1) % (1 + LIMITS.row_sweeps_again)
+            which = _nearest_to_move(slack) if again else every
         if left:
             codes, weights = np.repeat(codes, 2, axis=1), np.repeat(weights / 2, 2)
     return replace(state, codes=codes, weights=weights, value=value, sweeps=sweeps, splits=0)
 
 
+def _margins_after(
+    problem: RowProblem, seen: Gradient, before: Codes, after: Codes, weights: Array
+) -> Gradient:
+    """The margins after some rows have moved; only those are looked at where they are few."""
+    moved = np.flatnonzero((before != after).any(axis=0))
+    if len(moved) > LIMITS.row_moves_few * len(weights):
+        return problem.margins(after, weights)
+    some = np.ascontiguousarray(np.concatenate([before[:, moved], after[:, moved]], axis=1))
+    change = problem.margins(some, np.concatenate([-weights[moved], weights[moved]]))
+    return Gradient(seen.cells + change.cells, seen.pull + change.pull)
+
+
+def _nearest_to_move(slack: Array) -> Integers:
+    """The rows of least slack, in their order."""
+    count = max(1, int(LIMITS.row_sweep_share * len(slack)))
+    return np.sort(np.argpartition(slack, count - 1)[:count])
+
+
 def _move(
-    problem: RowProblem, codes: Codes, weights: Array, gradient: Gradient, longer: float
-) -> None:
-    """One sweep over the rows, in place."""
+    problem: RowProblem,
+    codes: Codes,
+    weights: Array,
+    gradient: Gradient,
+    longer: float,
+    which: Integers,
+    slack: Array,
+) -> tuple[float, int]:
+    """One sweep over some rows, in place: what the model fell by, and how often rows moved."""
     from sfumato.solve.row_kernels import move_rows
 
-    p, c = problem.layout, problem.guarded
-    spend(p.sweep * codes.shape[1])
-    bend = problem.curvature if longer == 1 else problem.curvature * longer
-    move_rows(
-        codes, weights, gradient.cells, bend, p.sizes, p.offset, p.member_start, p.member,
-        p.stride, p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause,
-        c.look_mask, c.masks, c.condition, problem.guard(gradient.pull), c.weights,
+    p, v, c = problem.layout, problem.layout.views, problem.guarded
+    spend(p.sweep * len(which))
+    bend = (problem.curvature if longer == 1 else problem.curvature * longer)[v.source]
+    unit = float(weights[0])  # all rows weigh the same but where a search begins with others
+    level = gradient.cells[v.source] + 0.5 * unit * bend
+    gain, moves = move_rows(
+        codes, weights, which, slack, level, unit, bend, p.sizes, v.offset, v.member_start,
+        v.member, v.stride, v.read_start, v.read_view, v.read_stride, v.write_start, v.write_view,
+        v.write_stride, c.look_start, c.look_clause, c.look_mask, c.masks, c.condition,
+        problem.guard(gradient.pull), c.weights,
     )  # fmt: skip
+    return float(gain), int(moves)

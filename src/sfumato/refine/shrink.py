@@ -33,11 +33,11 @@ measurements: ``python -m bench shrinkage``, docs/mechanisms/projection.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from math import inf, isfinite
+from math import ceil, inf, isfinite, sqrt
 
 import numpy as np
 
@@ -68,6 +68,8 @@ __all__ = [
     "Shrunk",
     "dispersion",
     "find_prior",
+    "held_out_count",
+    "held_out_noise",
     "mixture",
     "one_way_shares",
     "shrunk_towards",
@@ -93,7 +95,8 @@ class Prior:
     competitors"). For fixed tau the shares of one attribute are least squares with a diagonal
     matrix while the others stay, on the simplex: alternating least squares. Tables of strong
     dependence get a large tau and stay as they were measured; tables of noise fall back to
-    independence, frequent cells last.
+    independence, frequent cells last. Shares that are mostly noise fall back to even ones
+    (``_even_pull``).
     """
 
     shares: dict[str, Array]
@@ -210,6 +213,7 @@ def _alternate(
 ) -> dict[str, Array]:
     """The shares of alternating least squares of ``n p x q x ...`` against weighted tables."""
     shares = dict(prior.shares)
+    pulls: dict[str, float] = {}
     for _ in range(LIMITS.prior_sweeps):
         moved = 0.0
         for name, share in shares.items():
@@ -224,6 +228,10 @@ def _alternate(
             if not bend.any():
                 continue
             bend = np.maximum(bend, 1e-12 * float(bend.max()))
+            even = 1 / len(share)
+            if name not in pulls:
+                pulls[name] = _even_pull(pull / bend - even, bend, prior.total)
+            bend, pull = bend + pulls[name], pull + pulls[name] * even
             updated = onto_weights(pull / bend, bend, 1.0)
             moved = max(moved, float(np.abs(updated - share).sum()))
             shares[name] = updated
@@ -232,21 +240,37 @@ def _alternate(
     return shares
 
 
-def dispersion(differences: Array, expected: Array, variance: float) -> float:
+def _even_pull(differences: Array, bend: Array, total: float) -> float:
+    """The weight of even shares in the shares of an attribute, beside ``bend``, that of the tables.
+
+    Shares scatter around even ones as tables do around the product, with a tau of greatest
+    likelihood: where that leaves noise the part B of what is seen, B of the way to even shares has
+    the least expected error. B^2 of it is gone: all of it where there is nothing but noise, and
+    next to nothing for shares that stand out, which a normal law does not expect.
+    """
+    expected = np.full(len(bend), total / len(bend))
+    tau = dispersion(total * differences, expected, total**2 / bend)
+    noise = total**2 / float(bend.mean())
+    square = (noise / (tau * float(expected[0]) + noise)) ** 2
+    return float(bend.mean()) * square / max(1 - square, LIMITS.even_pull_rest)
+
+
+def dispersion(differences: Array, expected: Array, variance: float | Array) -> float:
     """The tau of maximum likelihood in ``d ~ N(0, tau b + v)``, from 1 up.
 
     The likelihood of ``log tau`` need not be unimodal: a grid, then a finer one around its best.
     Only the most frequent cells are looked at, which say the most and are chosen without y.
     """
     squares, expected = differences.reshape(-1) ** 2, expected.reshape(-1)
+    noise = np.broadcast_to(variance, expected.shape)
     if expected.size > LIMITS.dispersion_cells:
         frequent = np.argpartition(-expected, LIMITS.dispersion_cells)[: LIMITS.dispersion_cells]
-        squares, expected = squares[frequent], expected[frequent]
+        squares, expected, noise = squares[frequent], expected[frequent], noise[frequent]
     low, high = np.log(LIMITS.dispersion_minimum), np.log(LIMITS.dispersion_maximum)
     best = low
     for _ in range(LIMITS.dispersion_refinements):
         grid = np.linspace(low, high, LIMITS.dispersion_grid)
-        fits = _likelihoods(squares, expected, variance, grid)
+        fits = _likelihoods(squares, expected, noise, grid)
         best = float(grid[int(np.argmax(fits))])
         step = float(grid[1] - grid[0])
         low, high = (
@@ -256,7 +280,7 @@ def dispersion(differences: Array, expected: Array, variance: float) -> float:
     return float(np.exp(best))
 
 
-def _likelihoods(squares: Array, expected: Array, variance: float, log_taus: Array) -> Array:
+def _likelihoods(squares: Array, expected: Array, variance: Array, log_taus: Array) -> Array:
     spread = np.multiply.outer(np.exp(log_taus), expected) + variance
     return np.asarray(-0.5 * (np.log(spread) + squares / spread).sum(axis=1))
 
@@ -289,11 +313,11 @@ class RowPair:
     prior: WeightedRows
 
     @cached_property
-    def answers(self) -> tuple[Array, Array]:
-        """What both answer; the parts of the prior come after the queries and are left out."""
+    def answers(self) -> Array:
+        """What both answer, a row each; the parts of the prior come last and are left out."""
         parts = len(self.nearest.fit.parts)
         both = (self.nearest.answers(), self.prior.answers()[:parts])
-        return np.concatenate(both[0]), np.concatenate(both[1])
+        return np.stack([np.concatenate(each) for each in both])
 
     def mixed(self, weight: float) -> tuple[Integers, Array]:
         """The rows of both, those of the prior with so much of the weight."""
@@ -305,7 +329,7 @@ class RowPair:
 
 @dataclass(eq=False)
 class HeldOut:
-    """How much of the prior answers of least error have, by noise that estimates did not see.
+    """How estimates are mixed for least error, by noise that they did not see.
 
     The mixture of the projection p(y) and of the fit with the prior q(y) that is nearest to the
     truth a has ``w = <a - p, d> / |d|^2`` of q, with ``d = q - p``. To estimate it, y is split by
@@ -322,42 +346,68 @@ class HeldOut:
 
     the numerator is unbiased, for noise that is larger by ``1 + c^2``. Given y the mean of
     ``<z', d(y)>`` is 0: taking ``<z', d_1 - d> / c`` for ``<z', d_1> / c`` changes no mean and
-    takes most of the noise off. Draws come in pairs ``z', -z'``. Laplace noise is split into parts
-    that are uncorrelated, not independent, so the mean is then one to first order.
+    takes most of the noise off. Laplace noise is split into parts that are uncorrelated, not
+    independent, so the mean is then one to first order.
 
-    What is left of noise would pull the weight off 0 and 1. ``weight`` goes from w towards the
-    nearer of both ends, continuously: as the squared error is a parabola in w, whatever lies
-    between its lowest point and the nearer end errs no more than that end, the better of the two
-    estimates. Where the noise of w itself is large (``variance`` is that of ``<z, d>``), w says
-    little, and the weight goes to one half: the loss is then least in the worst case.
+    ``points`` are both estimates at y, a row each; ``add`` takes in those at y_1.
     """
 
     values: Array
     metric: Array
-    answers: tuple[Array, Array]
-    variance: float = 0.0
+    points: Array
     numerator: float = 0.0
     denominator: float = 0.0
 
-    def add(self, noise: Array, answers: tuple[Array, Array]) -> None:
+    def add(self, noise: Array, points: Array) -> None:
         """Take in the estimates of ``values + c noise``."""
-        nearest, prior = answers
-        along = prior - nearest
-        pull = along - (self.answers[1] - self.answers[0])
-        self.numerator += float(self.metric @ ((self.values - nearest) * along))
+        along = points[1] - points[0]
+        pull = along - (self.points[1] - self.points[0])
+        self.numerator += float(self.metric @ ((self.values - points[0]) * along))
         self.numerator -= float(self.metric @ (noise * pull)) / LIMITS.held_out_scale
         self.denominator += float(self.metric @ along**2)
 
-    @property
-    def weight(self) -> float:
-        """From 0, the projection, to 1, the prior; 0 where both are the same."""
-        apart = float(self.metric @ (self.answers[1] - self.answers[0]) ** 2)
-        if not (self.denominator > 0 and apart > 0):
+    def error(self, variance: float) -> float:
+        """The standard error of w from y, where ``variance`` is that of ``<z, d>``."""
+        apart = float(self.metric @ (self.points[1] - self.points[0]) ** 2)
+        return sqrt(variance) / apart if apart > 0 else inf
+
+    def weight(self, variance: float) -> float:
+        """From 0, the projection, to 1, the prior; 0 where both are the same.
+
+        Noise would pull the weight off 0 and 1. It goes from w towards the nearer of both ends,
+        continuously: as the squared error is a parabola in w, whatever lies between its lowest
+        point and the nearer end errs no more than that end, the better of the two estimates.
+        Where the noise of w itself is large, w says little, and the weight goes to one half: the
+        loss is then least in the worst case.
+        """
+        error = self.error(variance)
+        if error == inf or not self.denominator > 0:
             return 0.0
         belief = LIMITS.held_out_belief**2
-        trust = LIMITS.held_out_stretch * belief / (belief + self.variance / apart**2)
+        trust = LIMITS.held_out_stretch * belief / (belief + error**2)
         weight = 0.5 + trust * (self.numerator / self.denominator - 0.5)
         return min(1.0, max(0.0, weight))
+
+
+def held_out_count(error: float) -> int:
+    """How often y is split for evidence whose own standard error is ``error``; 1, or even.
+
+    What one split adds to that error is about as large: little noise in y needs one.
+    """
+    needed = min((error / LIMITS.held_out_error) ** 2, LIMITS.held_out_draws)
+    return 1 if needed <= 1 / 2 else 2 * ceil(needed)
+
+
+def held_out_noise(forecast: Forecast, count: int) -> Iterator[Array]:
+    """Public draws of the noise, each with both signs where there are several.
+
+    The odd part of what the draws add to the error is then gone.
+    """
+    draws = Draws(f"prior {forecast.workload.digest()} {forecast.mechanism}")
+    for noise in drawn_noise(forecast, draws, ceil(count / 2)):
+        yield noise
+        if count > 1:
+            yield -noise
 
 
 # Guesses

@@ -144,67 +144,96 @@ def _weigh_conditions(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
 def move_rows(  # type: ignore[no-untyped-def]
-    codes, weights, gradient, curvature, sizes, offset, member_start, member, stride, held_start,
-    held_set, held_stride, look_start, look_clause, look_mask, masks, condition, pull, bend,
+    codes, weights, which, slack, level, unit, curvature, sizes, offset, member_start, member,
+    stride, read_start, read_view, read_stride, write_start, write_view, write_stride, look_start,
+    look_clause, look_mask, masks, condition, pull, bend,
 ):  # pragma: no cover  # fmt: skip
-    """One sweep: every attribute of every row to the cell of least majorised value.
+    """One sweep: every attribute of the rows ``which`` to the cell of least majorised value.
 
     A row of weight w that leaves cell x for cell y of a set changes the model by
-    ``w (g_y - g_x) + w^2 / 2 (c_x + c_y)``; the gradient follows every move. Returns what the
-    model fell by, and the number of moves.
+    ``w (g_y - g_x) + w^2 / 2 (c_x + c_y)``; the gradient follows every move. Sets are seen through
+    views (``RowViews``): those that are read for attribute a have its cells next to each other
+    where it has many, those that are written are all that hold it. ``level`` is
+    ``g + unit c / 2`` over the views: one number a cell where all rows weigh ``unit``. ``slack[r]``
+    is set to what the best move that was not made would have cost, per weight; 0 after a move.
+    Returns what the model fell by, and the number of moves.
     """
-    attributes, rows = codes.shape
+    attributes = codes.shape[0]
     cost = np.empty(sizes.max())
     flat = np.empty(len(offset), dtype=np.int64)
     row = np.empty(attributes, dtype=np.int64)
     failed = np.zeros(len(condition), dtype=np.int64)
     alive = np.zeros(len(pull), dtype=np.int64)
     gain, moves = 0.0, 0
-    for r in range(rows):
+    for r in which:
         w = weights[r]
         if w <= 0.0:
             continue
+        half = 0.5 * (w - unit)
+        slack[r] = np.inf
         row[:] = codes[:, r]
         for s in range(len(offset)):
-            flat[s] = offset[s]
+            at = offset[s]
             for e in range(member_start[s], member_start[s + 1]):
-                flat[s] += stride[e] * row[member[e]]
+                at += stride[e] * row[member[e]]
+            flat[s] = at
         if len(condition):
             _open(row, sizes, look_start, look_clause, look_mask, masks, condition, failed, alive)
         for a in range(attributes):
             u, size = row[a], sizes[a]
-            cost[:size] = 0.0
             own = 0.0
-            for e in range(held_start[a], held_start[a + 1]):
-                step = held_stride[e]
-                base = flat[held_set[e]] - step * u
-                own += curvature[base + step * u]
-                if step == 1:
-                    for v in range(size):
-                        cost[v] += gradient[base + v] + 0.5 * w * curvature[base + v]
-                else:
-                    for v in range(size):
-                        x = base + step * v
-                        cost[v] += gradient[x] + 0.5 * w * curvature[x]
+            if size == 2 and half == 0.0:
+                zero, one = 0.0, 0.0
+                for e in range(read_start[a], read_start[a + 1]):
+                    step, x = read_stride[e], flat[read_view[e]]
+                    own += curvature[x]
+                    x -= step * u
+                    zero += level[x]
+                    one += level[x + step]
+                cost[0], cost[1] = zero, one
+            else:
+                cost[:size] = 0.0
+                for e in range(read_start[a], read_start[a + 1]):
+                    step, x = read_stride[e], flat[read_view[e]]
+                    own += curvature[x]
+                    x -= step * u
+                    if step == 1:
+                        near = level[x : x + size]
+                        for v in range(size):
+                            cost[v] += near[v]
+                        if half != 0.0:
+                            bent = curvature[x : x + size]
+                            for v in range(size):
+                                cost[v] += half * bent[v]
+                    else:
+                        for v in range(size):
+                            y = x + step * v
+                            cost[v] += level[y] + half * curvature[y]
             stay = cost[u] - w * own
             if len(condition):
                 _weigh_conditions(
                     a, u, size, w, look_start, look_clause, look_mask, masks, condition, failed,
                     alive, pull, bend, cost,
                 )  # fmt: skip
-            best, to = stay, u
-            for v in range(size):
-                if v != u and cost[v] < best:
-                    best, to = cost[v], v
-            if to == u:
+            cost[u] = np.inf
+            to = 0
+            for v in range(1, size):
+                if cost[v] < cost[to]:
+                    to = v
+            best = cost[to]
+            if not best < stay:
+                slack[r] = min(slack[r], best - stay)
                 continue
             gain += w * (stay - best)
             moves += 1
-            for e in range(held_start[a], held_start[a + 1]):
-                step, s = held_stride[e], held_set[e]
-                gradient[flat[s]] -= w * curvature[flat[s]]
-                flat[s] += step * (to - u)
-                gradient[flat[s]] += w * curvature[flat[s]]
+            slack[r] = 0.0
+            for e in range(write_start[a], write_start[a + 1]):
+                s = write_view[e]
+                x = flat[s]
+                level[x] -= w * curvature[x]
+                x += write_stride[e] * (to - u)
+                level[x] += w * curvature[x]
+                flat[s] = x
             if len(condition):
                 _turn_conditions(
                     a, u, to, w, look_start, look_clause, look_mask, masks, condition, failed,

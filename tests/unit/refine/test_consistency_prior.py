@@ -11,12 +11,19 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
+from sfumato.planning.forecast import noise_variance
 from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.refine.consistency import Refined, objective_fit, refined
 from sfumato.refine.reconstruct import fit_answers, released_tables
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import fit_rows
-from sfumato.refine.shrink import PRIOR, HeldOut, with_prior
+from sfumato.refine.shrink import (
+    PRIOR,
+    HeldOut,
+    held_out_count,
+    held_out_noise,
+    with_prior,
+)
 from tests.shared.made_releases import planned
 
 DOMAIN = sf.Domain({f"x{i}": 8 for i in range(8)})  # 16 million cells
@@ -173,7 +180,7 @@ def _evidence(seed, blind=False):
     truth = rng.normal(size=400)
 
     def pair(y):
-        return 0.9 * y, 0.3 * y
+        return np.stack([0.9 * y, 0.3 * y])
 
     y = truth + rng.normal(size=400)
     evidence = HeldOut(y, np.ones(400), pair(y))
@@ -197,9 +204,14 @@ def test_evidence_from_noise_that_the_estimates_saw_is_wrong():
     assert abs(found[:, 0].mean() - found[0, 1]) > 0.3
 
 
+def _held(w):
+    """Evidence for the weight w of two points that are 1 apart."""
+    return HeldOut(np.zeros(1), np.ones(1), np.array([[0.0], [1.0]]), w, 1.0)
+
+
 def test_the_weight_goes_to_the_nearer_end_without_a_jump():
     def weight(w, variance=0.0):
-        return HeldOut(np.zeros(1), np.ones(1), (np.zeros(1), np.ones(1)), variance, w, 1.0).weight
+        return _held(w).weight(variance)
 
     grid = np.linspace(-0.5, 1.5, 401)
     weights = np.array([weight(w) for w in grid])
@@ -210,8 +222,30 @@ def test_the_weight_goes_to_the_nearer_end_without_a_jump():
     inside = np.clip(grid, 0, 1)
     assert (np.abs(weights - 0.5) >= np.abs(inside - 0.5) - 1e-12).all()
     assert ((weights - 0.5) * (grid - 0.5) >= 0).all()
-    assert HeldOut(np.zeros(1), np.ones(1), (np.zeros(1), np.zeros(1))).weight == 0
+    same = HeldOut(np.zeros(1), np.ones(1), np.zeros((2, 1)))
+    assert same.weight(0.0) == 0
     # Evidence that is mostly noise moves it less, and not at all in the end.
     moved = [abs(weight(0.9, variance) - 0.5) for variance in (0.0, 0.05, 0.3, 1e9)]
     assert moved == sorted(moved, reverse=True)
     assert moved[-1] == pytest.approx(0, abs=1e-6)
+
+
+def test_what_was_measured_is_split_more_often_where_the_evidence_is_noisy():
+    counts = [held_out_count(error) for error in (0.0, 0.05, 0.12, 0.2, 1.0, 1e9)]
+    assert counts == sorted(counts)
+    assert counts[0] == 1
+    assert counts[-1] == 2 * LIMITS.held_out_draws
+    forecast = _forecast()
+    drawn = list(held_out_noise(forecast, 4))
+    assert len(drawn) == 4
+    assert drawn[1] == pytest.approx(-drawn[0])
+    assert np.abs(drawn[2] - drawn[0]).max() > 0
+    assert len(list(held_out_noise(forecast, 1))) == 1
+
+
+def test_the_variance_of_a_combination_of_answers_is_that_of_drawn_noise():
+    forecast = _forecast()
+    along = np.random.default_rng(4).normal(size=WORK.queries)
+    drawn = [along @ z for z in drawn_noise(forecast, Draws("variance"), 400)]
+    # The sample variance of 400 normal draws has a standard error of 7%.
+    assert noise_variance(forecast, along) == pytest.approx(np.var(drawn), rel=0.25)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,8 +13,10 @@ from scipy.optimize import nnls
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.public_draws import Draws
+from sfumato.refine import row_problem
 from sfumato.refine import rows as rows_module
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import problem
 from sfumato.refine.rows import (
     WeightedRows,
@@ -131,12 +134,15 @@ def test_more_rounds_never_raise_the_value():
 
 def _moved(asked, codes, weights, bend):
     """The values before and after a sweep, and what the sweep says it gained."""
-    p, c = asked.layout, asked.conditions
+    p, v, c = asked.layout, asked.layout.views, asked.conditions
     before, gradient = asked.gradient(asked.margins(codes, weights))
+    curvature, unit = asked.curvature[v.source] * bend, float(weights[0])
+    every, slack = np.arange(len(weights)), np.zeros(len(weights))
     gain, moves = move_rows(
-        codes, weights, gradient.cells, asked.curvature * bend, p.sizes, p.offset, p.member_start,
-        p.member, p.stride, p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause,
-        c.look_mask, c.masks, c.condition, gradient.pull, c.weights * bend,
+        codes, weights, every, slack, gradient.cells[v.source] + 0.5 * unit * curvature, unit,
+        curvature, p.sizes, v.offset, v.member_start, v.member, v.stride, v.read_start,
+        v.read_view, v.read_stride, v.write_start, v.write_view, v.write_stride, c.look_start,
+        c.look_clause, c.look_mask, c.masks, c.condition, gradient.pull, c.weights * bend,
     )  # fmt: skip
     after = asked.value(asked.margins(codes, weights))
     return before, after, gain, moves
@@ -154,6 +160,38 @@ def test_a_sweep_gains_exactly_what_it_says_where_the_curvature_is_exact(kind):
     before, after, gain, moves = _moved(asked, _drawn(SMALL, 50, 0), np.full(50, 2.0), 1.0)
     assert moves > 20
     assert before - after == pytest.approx(gain, rel=1e-9)
+
+
+@pytest.mark.parametrize("is_even", [True, False])
+def test_a_sweep_through_tables_in_a_second_order_is_the_same_sweep(monkeypatch, is_even):
+    """Long attributes are read where their cells stand together, whatever the rows weigh."""
+    domain = sf.Domain({"a": 9, "b": 12, "c": 10})
+    fit, _, _ = _noisy(sf.marginals(domain, 2) | sf.marginals(domain, 1), 300, 5.0, 3)
+    draw = np.random.default_rng(2)
+    weights = np.full(200, 1.5) if is_even else draw.uniform(0.5, 2.5, 200)
+    out = []
+    for cells in (8, 10**6):  # with copies, and without
+        monkeypatch.setattr(row_problem, "LIMITS", replace(LIMITS, row_view_cells=cells))
+        asked, codes = problem(fit, 300.0), _drawn(domain, 200, 1)
+        assert (len(asked.layout.views.source) > asked.layout.length) == (cells == 8)
+        out.append((_moved(asked, codes, weights, 1.0), codes))
+    (one, codes), (two, others) = out
+    assert np.array_equal(codes, others)
+    assert one == pytest.approx(two)
+    assert one[0] - one[1] == pytest.approx(one[2], rel=1e-9)
+
+
+def test_after_few_moves_margins_are_those_of_all_rows():
+    fit, _, _ = _noisy(WORKLOADS["marginals"](), 100, 3.0, 6)
+    asked, before = problem(fit, 100.0), _drawn(SMALL, 50, 0)
+    weights = np.random.default_rng(1).random(50)
+    after = before.copy()
+    after[0, 7] = (after[0, 7] + 1) % 5
+    after[2, 30] = (after[2, 30] + 1) % 3
+    seen = asked.margins(before, weights)
+    changed = rows_module._margins_after(asked, seen, before, after, weights)
+    assert changed.cells == pytest.approx(asked.margins(after, weights).cells)
+    assert changed.cells != pytest.approx(seen.cells)
 
 
 @pytest.mark.parametrize("kind", ["prefixes", "ranges", "windows", "predicates", "signed"])

@@ -11,7 +11,7 @@ from sfumato.errors import PlanError
 from sfumato.planning.public_draws import Draws
 from sfumato.refine.reconstruct import ReleasedTable, fit_answers
 from sfumato.refine.rows import fit_rows
-from sfumato.refine.shrink import dispersion, find_prior, with_prior
+from sfumato.refine.shrink import _even_pull, dispersion, find_prior, with_prior
 
 DOMAIN = sf.Domain({"a": 12, "b": 10, "c": 8})
 WORK = sf.marginals(DOMAIN, 2)
@@ -55,6 +55,22 @@ def test_the_dispersion_of_drawn_differences_is_found():
         differences = np.sqrt(tau * expected + 50.0) * draw.normal(size=4000)
         assert dispersion(differences, expected, 50.0) == pytest.approx(tau, rel=0.15)
     assert dispersion(np.sqrt(50.0) * draw.normal(size=4000), expected, 50.0) < 1.5
+
+
+def test_shares_of_noise_become_even_and_shares_that_stand_out_stay():
+    """Ten shares of 1,000 records, each seen with a standard error of 30 records."""
+    draw = np.random.default_rng(1)
+    bend = np.full(10, (1000 / 30) ** 2)
+    noise = 30 / 1000 * draw.normal(size=10)
+    kept = {}
+    for name, truth in (("even", np.full(10, 0.1)), ("one", np.eye(10)[0])):
+        pull = _even_pull(truth + noise - 0.1, bend, 1000.0)
+        kept[name] = float(bend[0] / (bend[0] + pull))
+    assert kept["even"] < 0.5
+    assert kept["one"] > 0.999
+    # The twin: the share of noise itself, not its square, moves a share of 1 by more than that.
+    tau = dispersion(1000 * (np.eye(10)[0] + noise - 0.1), np.full(10, 100.0), 900.0)
+    assert 900 / (tau * 100 + 900) > 0.005
 
 
 def test_a_dispersion_blind_to_the_noise_would_be_too_large():
