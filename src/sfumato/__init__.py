@@ -84,10 +84,10 @@ if TYPE_CHECKING:
     from sfumato.study.widths import gaussian_width as gaussian_width
     from sfumato.study.widths import mean_width as mean_width
     from sfumato.study.widths import support as support
+    from sfumato.vault.derived import Feature as Feature
+    from sfumato.vault.derived import FeatureSource as FeatureSource
+    from sfumato.vault.derived import JoinSource as JoinSource
     from sfumato.vault.sources import CsvSource as CsvSource
-    from sfumato.vault.sources import Feature as Feature
-    from sfumato.vault.sources import FeatureSource as FeatureSource
-    from sfumato.vault.sources import JoinSource as JoinSource
     from sfumato.vault.sources import SqlSource as SqlSource
     from sfumato.workload.build import conjunctions as conjunctions
     from sfumato.workload.build import covariances as covariances
@@ -143,9 +143,9 @@ _HOMES = {
     "SelectionPlan": "sfumato.run.choose",
     "Session": "sfumato.session.session",
     "SessionPlan": "sfumato.session.session",
-    "Feature": "sfumato.vault.sources",
-    "FeatureSource": "sfumato.vault.sources",
-    "JoinSource": "sfumato.vault.sources",
+    "Feature": "sfumato.vault.derived",
+    "FeatureSource": "sfumato.vault.derived",
+    "JoinSource": "sfumato.vault.derived",
     "SqlSource": "sfumato.vault.sources",
     "Stream": "sfumato.run.stream",
     "StreamPlan": "sfumato.run.stream",

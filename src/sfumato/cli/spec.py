@@ -46,9 +46,6 @@ from sfumato.vault.sources import (
     CsvRule,
     CsvSource,
     DerivedSource,
-    Feature,
-    FeatureSource,
-    JoinSource,
     SqlSource,
     engine_source,
     innermost,
@@ -774,6 +771,8 @@ def table_from(
     file: TomlFile, table: DataTable, at: KeyPath
 ) -> str | SqlSource | CsvSource | DerivedSource | None:
     """The source of the records with what is made of it: joins first, then features of persons."""
+    from sfumato.vault.derived import Feature, FeatureSource, JoinSource
+
     source: str | SqlSource | CsvSource | DerivedSource | None = _stored(file, table, at)
     for name, join in (table.join or {}).items():
         place = placed(join.file, file.folder or Path())

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from functools import cached_property
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -49,8 +49,10 @@ if TYPE_CHECKING:
     from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric
 
 __all__ = [
+    "DISCOVER",
     "DURATIONS",
     "MISSING",
+    "OPEN_KINDS",
     "OTHER",
     "UNPARSED",
     "Attribute",
@@ -94,6 +96,13 @@ DURATIONS: Final[dict[str, int]] = {
 """Microseconds of the units that durations are counted in."""
 MISSING: Final = "(missing)"
 UNPARSED: Final = "(unparsed)"
+
+DISCOVER: Final = "discover"
+"""The word for what is discovered in the data, for a price, in place of being declared."""
+
+OPEN_KINDS: Final[dict[str, Callable[..., Any]]] = {}
+"""By kind, what is still to be discovered of an attribute; ``discovery`` and ``open_ranges``, which
+are imported with this package, say so."""
 
 _COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 
@@ -545,10 +554,11 @@ class Category(Attribute):
         >>> sf.Category.discover("city").columns
         ('city',)
         """
-        from sfumato.domain.discovery import OpenCategory
-
         names = (columns,) if isinstance(columns, str) else columns
-        return OpenCategory(tuple(names), outside=outside, nulls=nulls, most=most)
+        made: OpenCategory = OPEN_KINDS["category"](
+            tuple(names), outside=outside, nulls=nulls, most=most
+        )
+        return made
 
     def __post_init__(self) -> None:
         values = _entries(self.name, "values", self.values)
@@ -761,10 +771,9 @@ class Integer(Attribute):
         >>> sf.Integer.discover("age").columns
         ('age',)
         """
-        from sfumato.domain.open_ranges import OpenInteger
-
         rules = {"outside": outside, "nulls": nulls, "bins": bins, "tails": tails}
-        return OpenInteger((column,), low=min, high=max, **rules)  # type: ignore[arg-type]
+        made: OpenInteger = OPEN_KINDS["integer"]((column,), low=min, high=max, **rules)
+        return made
 
     def __post_init__(self) -> None:
         for key in ("min", "max", "width"):
@@ -907,10 +916,9 @@ class Numeric(Attribute):
         >>> sf.Numeric.discover("income").columns
         ('income',)
         """
-        from sfumato.domain.open_ranges import OpenNumeric
-
         rules = {"outside": outside, "nulls": nulls, "bins": bins, "tails": tails}
-        return OpenNumeric((column,), low=min, high=max, **rules)  # type: ignore[arg-type]
+        made: OpenNumeric = OPEN_KINDS["numeric"]((column,), low=min, high=max, **rules)
+        return made
 
     def __post_init__(self) -> None:
         edges = _entries(self.name, "edges", self.edges)
@@ -1108,10 +1116,9 @@ class DateTime(Attribute):
         >>> sf.DateTime.discover("visit").columns
         ('visit',)
         """
-        from sfumato.domain.open_ranges import OpenDateTime
-
         rules = {"outside": outside, "nulls": nulls, "bins": bins, "tails": tails}
-        return OpenDateTime((column,), low=start, high=end, **rules)  # type: ignore[arg-type]
+        made: OpenDateTime = OPEN_KINDS["datetime"]((column,), low=start, high=end, **rules)
+        return made
 
     def __post_init__(self) -> None:
         for key in ("start", "end"):

@@ -20,24 +20,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
-from sfumato.domain.attributes import Attribute, Category, Nulls, Outside, is_text
+from sfumato.domain.attributes import (
+    DISCOVER,
+    OPEN_KINDS,
+    Attribute,
+    Category,
+    Nulls,
+    Outside,
+    is_text,
+)
 from sfumato.domain.domain import Domain
 from sfumato.domain.domain_limits import LIMITS
 from sfumato.errors import SchemaError
 from sfumato.text import either, listing, shown
 
 __all__ = [
-    "DISCOVER",
     "Findings",
     "OpenAttribute",
     "OpenCategory",
     "OpenDomain",
 ]
-
-DISCOVER: Final = "discover"
-"""The word of a schema file for what is to be discovered."""
 
 Findings = Mapping[str, object]
 """What a mechanism published about an attribute, as JSON."""
@@ -195,6 +199,9 @@ class OpenCategory(OpenAttribute):
     def table(self) -> dict[str, object]:
         """``kind`` and ``values = "discover"``."""
         return {"kind": self.kind, "values": DISCOVER}
+
+
+OPEN_KINDS[OpenCategory.kind] = OpenCategory
 
 
 class OpenDomain:

@@ -17,8 +17,8 @@ from datetime import date, datetime
 from fractions import Fraction
 from typing import Any, ClassVar, Final
 
-from sfumato.domain.attributes import Attribute, Outside, Value
-from sfumato.domain.discovery import DISCOVER, Findings, OpenAttribute
+from sfumato.domain.attributes import DISCOVER, OPEN_KINDS, Attribute, Outside, Value
+from sfumato.domain.discovery import Findings, OpenAttribute
 from sfumato.domain.domain_limits import LIMITS
 from sfumato.domain.grids import Grid, MomentGrid, NumberGrid
 from sfumato.errors import SchemaError
@@ -225,3 +225,7 @@ def _ends(*ends: tuple[str, Value | None]) -> Mapping[str, object]:
 
 def _most(grid: NumberGrid) -> float:
     return grid.value(grid.cells)
+
+
+for _kind in (OpenInteger, OpenNumeric, OpenDateTime):
+    OPEN_KINDS[_kind.kind] = _kind

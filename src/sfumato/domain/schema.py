@@ -29,11 +29,13 @@ from datetime import date, datetime, time
 from fractions import Fraction
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sfumato.domain.attributes import (
+    DISCOVER,
+    OPEN_KINDS,
     Attribute,
     Boolean,
     Category,
@@ -48,12 +50,13 @@ from sfumato.domain.attributes import (
     first_repeat,
 )
 from sfumato.domain.code_books import PUBLIC_LISTS, CodeBook, code_book, public_list
-from sfumato.domain.discovery import DISCOVER, OpenAttribute, OpenCategory
 from sfumato.domain.domain_limits import LIMITS
-from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric
 from sfumato.errors import SchemaError
 from sfumato.text import did_you_mean, got, listing, shown
 from sfumato.toml import STRICT, KeyPath, TomlFile, toml_key, toml_text, validated
+
+if TYPE_CHECKING:
+    from sfumato.domain.discovery import OpenAttribute
 
 __all__ = [
     "FILL_IN",
@@ -493,7 +496,10 @@ class _OpenCategoryTable(_OpenTable):
 
     def opened(self, name: str) -> OpenAttribute:
         columns = tuple(self.columns or [name])
-        return OpenCategory(columns, outside=self.outside, nulls=self.nulls, most=self.most)
+        made: OpenAttribute = OPEN_KINDS["category"](
+            columns, outside=self.outside, nulls=self.nulls, most=self.most
+        )
+        return made
 
 
 class _OpenRangeTable(_OpenTable):
@@ -523,7 +529,8 @@ class _OpenIntegerTable(_OpenRangeTable):
 
     def opened(self, name: str) -> OpenAttribute:
         ends = {"low": _declared(self.min), "high": _declared(self.max)}
-        return OpenInteger((name,), **ends, **self.rules())
+        made: OpenAttribute = OPEN_KINDS["integer"]((name,), **ends, **self.rules())
+        return made
 
 
 class _OpenNumericTable(_OpenRangeTable):
@@ -534,7 +541,8 @@ class _OpenNumericTable(_OpenRangeTable):
 
     def opened(self, name: str) -> OpenAttribute:
         ends = {"low": _declared(self.min), "high": _declared(self.max)}
-        return OpenNumeric((name,), **ends, **self.rules())
+        made: OpenAttribute = OPEN_KINDS["numeric"]((name,), **ends, **self.rules())
+        return made
 
 
 def _open_moment(value: object) -> object:
@@ -551,7 +559,8 @@ class _OpenDateTimeTable(_OpenRangeTable):
 
     def opened(self, name: str) -> OpenAttribute:
         ends = {"low": _declared(self.start), "high": _declared(self.end)}
-        return OpenDateTime((name,), **ends, **self.rules())
+        made: OpenAttribute = OPEN_KINDS["datetime"]((name,), **ends, **self.rules())
+        return made
 
 
 _OPEN_TABLES: Final[dict[str, type[_OpenTable]]] = {
@@ -574,7 +583,7 @@ _TABLES: Final[dict[str, type[_AttributeTable]]] = {
 def declared_attributes(file: TomlFile) -> list[Attribute]:
     """Return the attributes that the ``[domain.NAME]`` tables of a TOML document declare."""
     members = declared_members(file)
-    open_names = [m.name for m in members if isinstance(m, OpenAttribute)]
+    open_names = [m.name for m in members if not isinstance(m, Attribute)]
     if open_names:
         raise file.error(
             f"{listing(open_names)} is to be discovered, so there is no domain to plan on yet; run "
@@ -597,7 +606,8 @@ def declared_members(file: TomlFile) -> list[Attribute | OpenAttribute]:
             ("domain",),
         )
     _require_filled_in(tables, file)
-    attributes, faults = list[Attribute | OpenAttribute](), list[str]()
+    attributes: list[Attribute | OpenAttribute] = []
+    faults: list[str] = []
     for name, table in tables.items():
         try:
             attributes.append(_open(name, table, file) or _attribute(name, table, file))

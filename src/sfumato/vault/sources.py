@@ -18,13 +18,12 @@ import glob
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from sfumato.digest import json_digest
 from sfumato.errors import TableError
 from sfumato.text import either, shown
 from sfumato.vault.transcode import PACKED, checked_encoding
@@ -282,148 +281,6 @@ class DerivedSource(ABC):
     @abstractmethod
     def kind(self) -> str:
         """What the ledger calls it before the name of its source; empty where it is the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class JoinSource(DerivedSource):
-    """A table with columns of a public table beside its own, found by a key.
-
-    Each key stands once in the public table, or it is refused: so no record is repeated. A record
-    whose key is null or is not there has nulls in the joined columns, and none is left out.
-
-    Args:
-        source: The table of records: whatever a release takes.
-        table: The public table: a CSV or Parquet file, a pandas dataframe or an Arrow table. It is
-            read as it is; anybody may see it.
-        key: The column that both have, texts or whole numbers.
-        columns: The columns to take from the public table.
-
-    Raises:
-        TableError: An argument is none of these, or (when it is opened) the key is not unique.
-
-    Privacy: none of its own: a join repeats no record (docs/proofs/units.md, Theorem 6).
-    Neighbours: those of the source, row by row.
-    """
-
-    source: object
-    table: object
-    key: str
-    columns: Sequence[str]
-
-    def __post_init__(self) -> None:
-        names = (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
-        if not isinstance(self.key, str) or not self.key or not names:
-            raise TableError(
-                f"a join needs the name of its key and of the columns it takes, got "
-                f"{shown(self.key)} and {shown(self.columns)}"
-            )
-        if self.key in names or len(set(names)) != len(names):
-            raise TableError("the columns of a join are named once each, without its key")
-        object.__setattr__(self, "columns", names)
-
-    def opened(self) -> Table:
-        """The table with the joined columns."""
-        from sfumato.vault.derived import open_join
-
-        return open_join(self)
-
-    @property
-    def kind(self) -> str:
-        """Nothing: its records are those of its source."""
-        return ""
-
-
-FEATURES: Final = ("count", "sum", "min", "max", "first", "last")
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """One number or text about all rows of a person.
-
-    Args:
-        of: ``"count"`` (of rows), ``"sum"`` (of whole numbers), ``"min"``, ``"max"`` (of numbers,
-            dates and times), ``"first"`` or ``"last"`` (of any values, by ``order``). Nulls are
-            left out; among rows of equal order the least value counts.
-        column: The column it is about; none for a count.
-        order: For first and last: the column that says which row is first, numbers or times.
-
-    Raises:
-        TableError: It is none of these.
-    """
-
-    of: str
-    column: str | None = None
-    order: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.of not in FEATURES:
-            raise TableError(f"a feature is {either(FEATURES)}, got {shown(self.of)}")
-        if (self.of == "count") != (self.column is None):
-            raise TableError(
-                "a count takes no column" if self.of == "count" else f"{self.of} needs its column"
-            )
-        if (self.of in ("first", "last")) != (self.order is not None):
-            raise TableError(
-                f"{self.of} takes no order"
-                if self.order is not None
-                else f"{self.of} needs order, the column that says which row comes first"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureSource(DerivedSource):
-    """A table of persons: one row for each value of a column, with features of all their rows.
-
-    So a person moves one row, whatever number of rows they have, and nothing has to be dropped:
-    plan with ``sf.PrivacyUnit(unit, 1)``, or with no unit. The features are columns like others;
-    the rules of the schema say what happens to their values. Rows without a unit are left out.
-
-    Args:
-        source: The table of records: whatever a release takes.
-        unit: The column that says whose record it is.
-        features: A `Feature` for every column of the new table.
-
-    Raises:
-        TableError: An argument is none of these.
-
-    Privacy: none of its own: a row is made from one person (docs/proofs/units.md, Theorem 7).
-    Neighbours: all rows of one person in the source; one row of the table of persons.
-
-    >>> import sfumato as sf
-    >>> persons = sf.FeatureSource(
-    ...     "visits.parquet",
-    ...     "person",
-    ...     {"visits": sf.Feature("count"), "city": sf.Feature("last", "city", order="day")},
-    ... )
-    """
-
-    drops_records: ClassVar[bool] = True
-
-    source: object
-    unit: str
-    features: Mapping[str, Feature]
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.unit, str) or not self.unit:
-            raise TableError(f"features need the column of the unit, got {shown(self.unit)}")
-        if not isinstance(self.features, Mapping) or not self.features:
-            raise TableError('features are named, for example {"visits": sf.Feature("count")}')
-        if not all(isinstance(f, Feature) for f in self.features.values()):
-            raise TableError("every feature is an sf.Feature")
-        if self.unit in self.features:
-            raise TableError(f"a feature has the name of the unit, {self.unit!r}; rename it")
-
-    def opened(self) -> Table:
-        """The table of persons."""
-        from sfumato.vault.derived import open_features
-
-        return open_features(self)
-
-    @property
-    def kind(self) -> str:
-        """The features with their hash: others on the same data are another table."""
-        listed = sorted((n, f.of, f.column or "", f.order or "") for n, f in self.features.items())
-        return f"features {json_digest([self.unit, listed])[:12]} of "
 
 
 @dataclass(frozen=True, slots=True)

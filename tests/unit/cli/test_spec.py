@@ -12,7 +12,7 @@ from sfumato.cli.spec import read_spec
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SchemaError
 from sfumato.privacy.budget import Budget
-from sfumato.vault.sources import Feature, FeatureSource, JoinSource
+from sfumato.vault.derived import Feature, FeatureSource, JoinSource
 from tests.unit.cli.conftest import Ran
 
 Rewrite = Callable[[str, str], Path]
