@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public grids on which the range of a column is looked for: one for numbers, one for dates.
 
-A `Grid` has an attribute of its own: the whole line, cut into cells, with the ends beyond all
+A `RangeGrid` has an attribute of its own: the whole line, cut into cells, with the ends beyond all
 that a column holds, so that no value is outside. How many records fall in each cell is counted as
 any table is; which cells the range begins and ends with is then chosen privately
-(``vault/range_search.py``), and `Grid.closed` returns the attribute between them.
+(``vault/range_search.py``), and `RangeGrid.closed` returns the attribute between them.
 
 Numbers: 0 and, on both sides, 1, 1.5, 2, 3, 5, 7 times the powers of ten from 1e-12 to 1e18.
 Neighbours are at most a factor of 5/3 apart, less than an octave, and bounds are numbers that
@@ -37,9 +37,9 @@ from sfumato.domain.attributes import (
 from sfumato.domain.domain_limits import LIMITS
 
 __all__ = [
-    "Grid",
     "MomentGrid",
     "NumberGrid",
+    "RangeGrid",
     "even_edges",
 ]
 
@@ -61,7 +61,7 @@ _UNITS: Final = (
 
 
 @dataclass(frozen=True)
-class Grid(ABC):
+class RangeGrid(ABC):
     """A public grid for one column.
 
     Args:
@@ -118,7 +118,7 @@ class Grid(ABC):
 
 
 @dataclass(frozen=True)
-class NumberGrid(Grid):
+class NumberGrid(RangeGrid):
     """The grid of numbers; ``is_whole`` for whole numbers.
 
     >>> grid = NumberGrid("age", is_whole=True)
@@ -168,7 +168,7 @@ class NumberGrid(Grid):
 
 
 @dataclass(frozen=True)
-class MomentGrid(Grid):
+class MomentGrid(RangeGrid):
     """The grid of dates and times: months.
 
     >>> MomentGrid("visit").attribute.value_label(12 * 424)

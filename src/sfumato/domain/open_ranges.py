@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 from sfumato.domain.attributes import DISCOVER, OPEN_KINDS, Attribute, Outside, Value
 from sfumato.domain.discovery import Findings, OpenAttribute
 from sfumato.domain.domain_limits import LIMITS
-from sfumato.domain.grids import Grid, MomentGrid, NumberGrid
+from sfumato.domain.grids import MomentGrid, NumberGrid, RangeGrid
 from sfumato.errors import SchemaError
 from sfumato.text import shown
 
@@ -88,7 +88,7 @@ class OpenRange(OpenAttribute):
 
     @property
     @abstractmethod
-    def grid(self) -> Grid:
+    def grid(self) -> RangeGrid:
         """The public grid on which the column is searched."""
 
     @abstractmethod

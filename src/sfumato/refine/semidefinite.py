@@ -33,7 +33,7 @@ from sfumato.solve.effort import EIGEN, deadline, effort, must_stop, spend
 from sfumato.types import Array, Integers, Names
 
 __all__ = [
-    "Moments",
+    "MomentMatrix",
     "SemidefiniteMoments",
     "moment_bound",
     "positive_part",
@@ -49,7 +49,7 @@ CELLS = np.array([[1.0, s, t, s * t] for s in SIGNS for t in SIGNS])
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class MomentMatrix:
     """The matrix of moments of yes/no attributes, which all one- and two-way tables are read from.
 
     With ``z_0 = 1`` and ``z_i = -1`` in the first cell, ``+1`` in the second, the moments of data
@@ -158,7 +158,7 @@ def moment_bound(scores: Tables) -> float:
             raise WorkloadError("moments bound scores of one or two yes/no attributes only")
         if not np.isfinite(table).all():
             raise WorkloadError(f"a score over {', '.join(names_of)} is not a finite number")
-    costs, constant = Moments(names).scores(scores)
+    costs, constant = MomentMatrix(names).scores(scores)
     size = len(costs)
     vectors = _start(size, min(size, ceil(sqrt(2 * size)) + 1))
     before = -np.inf
@@ -209,7 +209,7 @@ class SemidefiniteMoments:
                 f"moments give tables of at most two of {', '.join(self.names)}; got "
                 f"{', '.join(names)}"
             )
-        return Moments(self.names).table(self.matrix, names)
+        return MomentMatrix(self.names).table(self.matrix, names)
 
 
 def project_semidefinitely(
@@ -230,7 +230,7 @@ def project_semidefinitely(
     the result.
     """
     names, form = _checked(fit, n, gap)
-    search = _MomentSearch(fit, Moments(names), form, n, cells)
+    search = _MomentSearch(fit, MomentMatrix(names), form, n, cells)
     with effort("moments", deadline(seconds), steps=LIMITS.relaxation_multiplications):
         return search.run(gap, enough, steps, progress)
 
@@ -271,7 +271,7 @@ class _MomentSearch:
     """The state: w for the moments and, with ``cells``, for the cells of all pairs."""
 
     def __init__(
-        self, fit: Fit, moments: Moments, form: Diagonal, n: float | None, cells: bool
+        self, fit: Fit, moments: MomentMatrix, form: Diagonal, n: float | None, cells: bool
     ) -> None:
         self.fit, self.moments, self.form, self.n = fit, moments, form, n
         self.heights, self.centres = moments.coordinates(form)

@@ -142,21 +142,21 @@ class DescriptionPlan:
                 are taken to follow Zipf's law.
 
         Returns:
-            For every column that is to be discovered, what may be found, in words.
+            For every column that is to be discovered, what may come out, in words.
 
         Raises:
             PlanError: The shape is none of these.
         """
-        found: dict[str, str] = {}
+        outlook: dict[str, str] = {}
         for search in self.discovery.searches if self.discovery else ():
             name = search.attribute.name
             if isinstance(search.attribute, OpenRange):
                 ranged: RangeSearch = search  # type: ignore[assignment]
-                found[name] = ranged.simulated(records, shape).describe()  # type: ignore[arg-type]
+                outlook[name] = ranged.simulated(records, shape).describe()  # type: ignore[arg-type]
             else:
                 sure = search.forecast()["people_for_half"]
-                found[name] = _zipf_in_words(records, int(str(sure)))
-        return found
+                outlook[name] = _zipf_in_words(records, int(str(sure)))
+        return outlook
 
     def as_json(self) -> dict[str, object]:
         """The plan for programs: what `sfumato describe --estimate --json` says.

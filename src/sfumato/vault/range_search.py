@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfumato.domain.domain import Domain
-from sfumato.domain.grids import Grid
+from sfumato.domain.grids import RangeGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.privacy.range_law import RangeLaw
 from sfumato.random import WordSource
@@ -48,7 +48,7 @@ class RangePlaces:
 
 def read_grids(
     table: Table,
-    grids: Sequence[Grid],
+    grids: Sequence[RangeGrid],
     unit: PrivacyUnit | None = None,
     progress: Progress | None = None,
 ) -> tuple[Sensitive[Integers], ...]:
@@ -67,7 +67,7 @@ def read_grids(
 
 
 def search_range(
-    counts: Sensitive[Integers], grid: Grid, law: RangeLaw, random: WordSource
+    counts: Sensitive[Integers], grid: RangeGrid, law: RangeLaw, random: WordSource
 ) -> RangePlaces:
     """The noisy number of records, a cell near their median, and the ends of a range around it.
 

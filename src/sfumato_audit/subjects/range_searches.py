@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from sfumato.domain.attributes import Integer, Value
-from sfumato.domain.grids import Grid
+from sfumato.domain.grids import RangeGrid
 from sfumato.privacy.range_law import RangeLaw, range_law
 from sfumato.random import WordSource, integers_below
 from sfumato.types import Array
@@ -41,7 +41,7 @@ PAIRS: tuple[Pair[Cells], ...] = (
 
 
 @dataclass(frozen=True)
-class _FewCells(Grid):
+class _FewCells(RangeGrid):
     """The numbers 0 to 4, a cell each."""
 
     @property

@@ -15,7 +15,12 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.local_consistency import project_locally
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
 from sfumato.refine.residuals import diagonal, layout
-from sfumato.refine.semidefinite import Moments, _MomentSearch, moment_bound, project_semidefinitely
+from sfumato.refine.semidefinite import (
+    MomentMatrix,
+    _MomentSearch,
+    moment_bound,
+    project_semidefinitely,
+)
 from sfumato.workload.terms import Product
 
 SIGNS = np.array([-1.0, 1.0])
@@ -132,7 +137,7 @@ def test_a_certificate_from_a_matrix_that_is_not_semidefinite_would_lie():
     fit = PROBLEMS["all pairs"]
     best = reference("all pairs", float(N), False)
     form = diagonal(fit, layout(DOMAIN, fit.sets))
-    search = _MomentSearch(fit, Moments(DOMAIN.names), form, float(N), False)
+    search = _MomentSearch(fit, MomentMatrix(DOMAIN.names), form, float(N), False)
     moments = by_conic_solver(fit, float(N))[1]
     force = search.heights * (moments - search.centres) / 2
     best_multiplier = force.copy()  # of the optimum, without its diagonal
@@ -174,7 +179,7 @@ def test_each_relaxation_forbids_what_the_other_allows():
     vectors = np.array([[0.0, 1.0], [np.sqrt(3) / 2, -0.5], [-np.sqrt(3) / 2, -0.5]])
     apart = np.zeros((4, 4))
     apart[:3, :3], apart[3, 3] = 100 * vectors @ vectors.T, 100.0
-    tables = [Moments(domain.names).table(apart, s) for s in combinations(domain.names, 2)]
+    tables = [MomentMatrix(domain.names).table(apart, s) for s in combinations(domain.names, 2)]
     assert min(t.min() for t in tables) < -10
     fit = fit_answers(work, [t.ravel() for t in tables])
     assert project_semidefinitely(fit, 100.0).value == pytest.approx(0, abs=1e-5)
@@ -193,7 +198,7 @@ def test_no_record_scores_above_the_bound(seed):
         total = total + table.reshape([2 if a in names else 1 for a in domain.names])
     bound = moment_bound(scores)
     assert total.max() <= bound <= total.max() * 1.3
-    costs, constant = Moments(domain.names).scores(scores)
+    costs, constant = MomentMatrix(domain.names).scores(scores)
     m = cp.Variable(costs.shape, PSD=True)
     problem = cp.Problem(cp.Maximize(cp.trace(costs @ m) / 2 + constant), [cp.diag(m) == 1])
     problem.solve(solver=cp.CLARABEL)

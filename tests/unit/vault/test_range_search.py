@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from sfumato.domain.attributes import Integer
-from sfumato.domain.grids import Grid, MomentGrid, NumberGrid
+from sfumato.domain.grids import MomentGrid, NumberGrid, RangeGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.privacy.range_law import RangeLaw, range_law
 from sfumato.vault.range_search import read_grids, search_range
@@ -25,7 +25,7 @@ CELLS = 4
 
 
 @dataclass(frozen=True)
-class Few(Grid):
+class Few(RangeGrid):
     """Four cells."""
 
     @property
