@@ -77,7 +77,14 @@ class JoinSource(DerivedSource):
         object.__setattr__(self, "columns", names)
 
     def opened(self) -> Table:
-        """The table with the joined columns."""
+        """The table with the joined columns.
+
+        Returns:
+            It, its rows not looked at.
+
+        Raises:
+            TableError: The key is not unique in the public table, or a column is not there.
+        """
         return open_join(self)
 
     @property
@@ -167,7 +174,14 @@ class FeatureSource(DerivedSource):
             raise TableError(f"a feature has the name of the unit, {self.unit!r}; rename it")
 
     def opened(self) -> Table:
-        """The table of persons."""
+        """The table of persons.
+
+        Returns:
+            It, its rows not looked at.
+
+        Raises:
+            TableError: A column is not there, or holds what the feature cannot take.
+        """
         return open_features(self)
 
     @property

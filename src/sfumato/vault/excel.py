@@ -43,8 +43,8 @@ def sheet_columns(path: str, sheet: str) -> list[str]:
 def sheet_texts(path: str, sheet: str, numbers: Sequence[int]) -> pa.Table:
     """Some columns, by number, of all rows after the first that hold any value.
 
-    Privacy: what becomes of a row is a function of its cells.
-    Neighbours: sheets that differ in one row.
+    What becomes of a row is a function of its cells, so sheets that differ in one row are read as
+    tables that do (`tests/unit/vault/test_excel.py`).
     """
     import pyarrow as pa
 

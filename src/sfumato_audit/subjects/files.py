@@ -46,6 +46,7 @@ HEADER = ("sex", "comment")
 JSON_LINES = "people.jsonl"
 OTHERS = (("F", "fine"), ("M", 'said "no", twice'), ("F", ""))
 COVERED = COUNTING_AND_MEASURING | {f"{VAULT}.csv.blocks"}
+COVERED_LINES = COUNTING_AND_MEASURING | {f"{VAULT}.json_lines.lines"}
 
 
 def csv_subjects() -> tuple[Subject[CsvFile], ...]:
@@ -162,12 +163,13 @@ def csv_subject(
             exact = count(table, DOMAIN, strategy.blocks, neighbours)
         return lambda runs, source: run.measured(exact, runs, source)
 
+    covered = COVERED_LINES if file_name == JSON_LINES else COVERED
     return Subject(
         f"{name} ({neighbours})",
         Claim.of(Cost.pure(privacy_loss(strategy, noise, neighbours))),
         pairs,
         sampler,
-        frozenset() if is_broken else COVERED,
+        frozenset() if is_broken else covered,
         is_broken=is_broken,
     )
 
