@@ -275,7 +275,11 @@ class DerivedSource(ABC):
 
     @abstractmethod
     def opened(self) -> Table:
-        """The table, its rows not looked at."""
+        """The table, its rows not looked at.
+
+        Returns:
+            What a release opens.
+        """
 
     @property
     @abstractmethod
