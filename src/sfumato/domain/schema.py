@@ -23,6 +23,7 @@ from __future__ import annotations
 import bisect
 import math
 import re
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
@@ -482,9 +483,9 @@ class _OpenTable(BaseModel):
     outside: Outside = "other"
     nulls: Literal["drop", "missing"] = "missing"
 
+    @abstractmethod
     def opened(self, name: str) -> OpenAttribute:
         """What is to be discovered."""
-        raise NotImplementedError
 
 
 class _OpenCategoryTable(_OpenTable):
