@@ -344,7 +344,17 @@ class Description:
         for search, findings in self._searches():
             if search == name and findings.get("default"):
                 return "default range: too few records to find one"
+            if search == name and findings.get("records") is not None:
+                return self._note_of_range(name, int(str(findings["records"])))
         return ""
+
+    def _note_of_range(self, name: str, records: int) -> str:
+        """Whether a range was found on fewer records than it needs, by their noisy number."""
+        searches = () if self.discovery is None else self.discovery.plan.searches
+        (enough,) = (s.forecast()["records_for_95"] for s in searches if s.attribute.name == name)
+        if records >= int(str(enough)):
+            return ""
+        return f"few records for this budget: the range may be too wide or too narrow ({enough:,} are enough)"
 
     def _searches(self) -> list[tuple[str, Mapping[str, object]]]:
         if self.discovery is None:
