@@ -354,7 +354,8 @@ class Description:
         (enough,) = (s.forecast()["records_for_95"] for s in searches if s.attribute.name == name)
         if records >= int(str(enough)):
             return ""
-        return f"few records for this budget: the range may be too wide or too narrow ({enough:,} are enough)"
+        what = "few records for this budget: the range may be too wide or too narrow"
+        return f"{what} ({enough:,} are enough)"
 
     def _searches(self) -> list[tuple[str, Mapping[str, object]]]:
         if self.discovery is None:
