@@ -45,6 +45,7 @@ from sfumato.release.export import checked_path, write_table_csv
 from sfumato.release.release import Release, saved_together, write_record
 from sfumato.run.discover import Discovery, DiscoveryPlan, plan_discovery
 from sfumato.run.linear import plan as plan_linear
+from sfumato.run.range_discovery import RangeSearch
 from sfumato.run.run_limits import LIMITS
 from sfumato.text import STORED, did_you_mean, listing, shown
 from sfumato.types import Neighbours, Progress
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from sfumato.ledger.ledger import Ledger
-    from sfumato.run.range_discovery import RangeSearch
     from sfumato.vault.tables import Table
 
 __all__ = [
@@ -351,11 +351,15 @@ class Description:
     def _note_of_range(self, name: str, records: int) -> str:
         """Whether a range was found on fewer records than it needs, by their noisy number."""
         searches = () if self.discovery is None else self.discovery.plan.searches
-        (enough,) = (s.forecast()["records_for_95"] for s in searches if s.attribute.name == name)
-        if records >= int(str(enough)):
-            return ""
-        what = "few records for this budget: the range may be too wide or too narrow"
-        return f"{what} ({enough:,} are enough)"
+        for search in searches:
+            if search.attribute.name == name and isinstance(search, RangeSearch):
+                near = search.simulated(max(records, 0)).octave
+                if near < LIMITS.sure_range:
+                    return (
+                        "few records for this budget: the range may be too wide or too narrow (in "
+                        f"simulations {near:.0%} of such searches come within an octave of it)"
+                    )
+        return ""
 
     def _searches(self) -> list[tuple[str, Mapping[str, object]]]:
         if self.discovery is None:

@@ -122,6 +122,8 @@ class RunLimits:
     """Numbers that all streams of a counter hold together: some GiB, as Python integers."""
 
     # describe
+    sure_range: float = 0.5
+    """Share of simulated searches within an octave below which a range is said to be unsure."""
     described_columns: int = 100
     """Columns of one description: they share one budget, and are planned together in a minute."""
 
