@@ -495,8 +495,8 @@ def open_spec(path: str | Path) -> OpenSpec | None:
     file = read_toml(path)
     tables = validated(SpecTables, file.data, file, ())
     named = tables.data.domain
-    if named is not None and is_shipped(named):
-        return None
+    if named is not None and (is_shipped(named) or tables.domain is not None):
+        return None  # a domain that is given twice is refused where it is read
     schema = file if named is None else read_toml((file.folder or Path()) / named)
     members = declared_members(schema)
     opened = [member for member in members if isinstance(member, OpenAttribute)]

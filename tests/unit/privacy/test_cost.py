@@ -252,7 +252,7 @@ def test_fits_is_exact_at_the_edge():
 
 @pytest.mark.parametrize("parts", [[], (1,), (Cost.pure(1),), "gaussian"])
 def test_a_cost_holds_parts_only(parts):
-    with pytest.raises(BudgetError, match="tuple of GaussianPart and PurePart"):
+    with pytest.raises(BudgetError, match="tuple of GaussianPart, PurePart and ApproximatePart"):
         Cost(parts)
 
 

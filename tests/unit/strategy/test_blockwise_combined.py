@@ -24,12 +24,13 @@ def mixed() -> Workload:
 
 @pytest.fixture(autouse=True)
 def nothing_joint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the distinct columns of all groups together were too many."""
+    """As if the distinct columns of all groups together were too many, and interactions, too."""
 
     def refuse(*_: object) -> Strategy:
         raise TooLarge("too many columns")
 
     monkeypatch.setattr(mechanisms, "dense", refuse)
+    monkeypatch.setattr(mechanisms, "interactions", refuse)
 
 
 def dense(plan: sf.Plan) -> tuple[np.ndarray, np.ndarray]:

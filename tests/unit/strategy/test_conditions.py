@@ -256,6 +256,11 @@ def nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
         "LIMITS",
         replace(WORKLOAD_LIMITS, cells_tabulated=8),
     )
+    monkeypatch.setattr(
+        import_module("sfumato.strategy.interactions"),
+        "LIMITS",
+        replace(LIMITS, interaction_entries=8),
+    )
 
 
 @pytest.mark.usefixtures("nothing_is_listed")
