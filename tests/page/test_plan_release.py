@@ -129,6 +129,26 @@ def test_what_is_wrong_is_said_in_its_place(open_browser):
     assert page.get_by_role("alert").count() == 0
 
 
+def test_a_select_is_shown_in_its_own_shape(open_browser):
+    page = open_browser(ADA)
+    page.get_by_role("button", name="SQL", exact=True).click()
+    text = "SELECT ticket, COUNT(*) AS n, AVG(age) AS years FROM data GROUP BY ticket"
+    page.get_by_label("SQL").fill(f"{text} ORDER BY n DESC LIMIT 3")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.locator(".asked li").wait_for()
+    page.locator(BARS).wait_for()
+    release_button(page).click()
+    page.get_by_role("button", name="Spend and release").click()
+    page.wait_for_url("**/page/release/museum/*")
+    shape = page.get_by_role("table", name="Answer of the SELECT")
+    shape.wait_for()
+    heads = ["ticket", "n", "n: interval", "years", "years: interval"]
+    assert shape.locator("thead th").all_inner_texts() == heads
+    assert shape.locator("tbody tr").count() == 3
+    check_accessible(page)
+    picture(page, "release-statement")
+
+
 def test_a_release_that_costs_too_much_cannot_be_asked_for(open_browser):
     page = open_browser(BOB)
     page.get_by_role("button", name="All 1-way tables").click()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ReleasedNumbers",
     "find_statement",
+    "statement_columns",
     "statement_frame",
     "write_statements",
 ]
@@ -74,6 +75,14 @@ def find_statement(workload: Workload, which: int) -> Statement:
     return statements[which]
 
 
+def statement_columns(statement: Statement, source: StatementSource) -> dict[str, OutputNumbers]:
+    """The columns as selected, by title: one value per group that HAVING and LIMIT leave."""
+    numbers = [output.numbers(source) for output in statement.outputs]
+    check_rows(len(numbers[0].value))
+    rows = statement.rows_after([one.value for one in numbers])
+    return {title: one.at(rows) for title, one in zip(statement.titles(), numbers, strict=True)}
+
+
 def statement_frame(statement: Statement, source: StatementSource) -> pd.DataFrame:
     """One row per group that HAVING and LIMIT leave: the columns as selected.
 
@@ -81,14 +90,11 @@ def statement_frame(statement: Statement, source: StatementSource) -> pd.DataFra
     """
     import pandas as pd
 
-    numbers = [output.numbers(source) for output in statement.outputs]
-    check_rows(len(numbers[0].value))
-    rows = statement.rows_after([one.value for one in numbers])
     columns: dict[str, object] = {}
-    for title, one in zip(statement.titles(), numbers, strict=True):
-        columns[title] = one.value[rows]
+    for title, one in statement_columns(statement, source).items():
+        columns[title] = one.value
         if one.low is not None and one.high is not None:
-            columns |= {f"{title}_low": one.low[rows], f"{title}_high": one.high[rows]}
+            columns |= {f"{title}_low": one.low, f"{title}_high": one.high}
     return pd.DataFrame(columns)
 
 

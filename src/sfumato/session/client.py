@@ -36,6 +36,7 @@ from sfumato.errors import (
     WorkloadError,
 )
 from sfumato.session.session_limits import LIMITS
+from sfumato.text import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,6 +82,38 @@ class ServerAnswer:
     key: str
     answers: pd.DataFrame
     document: Mapping[str, object]
+
+    def statement(self, which: int = 0) -> pd.DataFrame:
+        """The answer of a SELECT in its own shape: columns as selected, in order.
+
+        Beside a noisy column ``n`` stand ``n_low`` and ``n_high``, the ends of its interval.
+
+        Args:
+            which: The number of the SELECT among those that were asked, from 0.
+
+        Returns:
+            One row per group that HAVING and LIMIT leave.
+
+        Raises:
+            WorkloadError: There is no such SELECT.
+        """
+        import pandas as pd
+
+        shapes = self.document.get("statements")
+        number = len(shapes) if isinstance(shapes, list) else 0
+        if isinstance(which, bool) or which not in range(number):
+            raise WorkloadError(
+                f"there is no statement {shown(which)}; of those asked in SQL there are {number}, "
+                "numbered from 0; answers has all that was released"
+            )
+        assert isinstance(shapes, list)  # noqa: S101
+        columns: dict[str, object] = {}
+        for column in shapes[which]["columns"]:
+            name = column["name"]
+            columns[name] = column["values"]
+            if column["low"] is not None:
+                columns |= {f"{name}_low": column["low"], f"{name}_high": column["high"]}
+        return pd.DataFrame(columns)
 
 
 class Client:

@@ -23,6 +23,7 @@ from sfumato.workload.sql_groups import GroupRows
 
 __all__ = [
     "AnswerOutput",
+    "Column",
     "Columns",
     "ConstantOutput",
     "LabelOutput",
@@ -48,6 +49,11 @@ class OutputNumbers:
     value: Column
     low: Column | None = None
     high: Column | None = None
+
+    def at(self, rows: Integers) -> OutputNumbers:
+        """The same column with these rows alone, in this order."""
+        low, high = (None if end is None else end[rows] for end in (self.low, self.high))
+        return OutputNumbers(self.value[rows], low, high)
 
 
 class StatementSource(Protocol):

@@ -56,6 +56,8 @@ class PageLimits:
     # release_page, of answers
     rows_shown: int = 200
     """Of a table on the page; the files have all."""
+    statements_shown: int = 20
+    """SELECTs of one release in their own shape; the files have all."""
     group_rows: int = 100_000
     """Of a group that is shown at all."""
 

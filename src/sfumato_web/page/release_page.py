@@ -6,9 +6,9 @@ Everything here is made of stored answers: opening it reads no data and spends n
 
 from __future__ import annotations
 
-from html import unescape
+from html import escape, unescape
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from nicegui import app as pages
 from nicegui import ui
@@ -37,6 +37,8 @@ from sfumato_web.page.layout import (
 )
 from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.page.plan_draft import in_words
+from sfumato_web.page.statement_table import statement_table
+from sfumato_web.server.models import statements_document
 from sfumato_web.server.problems import Problem
 
 if TYPE_CHECKING:
@@ -150,6 +152,7 @@ class _Shown:
         """Everything; the first group is shown."""
         with ui.element("div").classes("split turned"):
             with ui.element("div").classes("stack loose"):
+                self._build_statements()
                 self._build_answers()
             with ui.element("div").classes("stack loose"):
                 self._build_facts()
@@ -196,6 +199,18 @@ class _Shown:
             ui.select(options, value="0", label="Group", on_change=self._choose)
             self.place = ui.element("div").classes("stack").props("aria-live=polite")
         self._show(0)
+
+    def _build_statements(self) -> None:
+        """Every SELECT in its own shape, before all that was released for it."""
+        document = statements_document(self.result, self.request.level)
+        statements = cast(list[dict[str, Any]], document.get("statements", []))
+        for statement in statements[: LIMITS.statements_shown]:
+            with card("In the shape of the question"):
+                ui.html(f"<code>{escape(statement['sql'])}</code>", sanitize=False, tag="p")
+                statement_table(statement["columns"])
+        if len(statements) > LIMITS.statements_shown:
+            more = len(statements) - LIMITS.statements_shown
+            paragraph(f"{more:,} more SELECTs are in the files.", "note")
 
     def _choose(self, event: object) -> None:
         self._show(int(getattr(event, "value", 0)))

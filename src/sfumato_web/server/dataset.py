@@ -43,6 +43,7 @@ from sfumato_web.server.models import (
     entry_document,
     frame_columns,
     remaining_document,
+    statements_document,
 )
 from sfumato_web.server.problems import Problem, exhausted, key_reused, not_valid
 from sfumato_web.server.responses import NewestCache
@@ -255,6 +256,7 @@ class GuardedDataset:
             "project": request.project,
             "level": request.level,
             **({"shares": True} if request.shares else {}),
+            **({"statements": shapes} if (shapes := [s.text for s in workload.statements]) else {}),
         }
         former = json_digest({"about": self._about, **_fields(request)})
         keys = (_former_paid(self._about, request), former)
@@ -266,7 +268,8 @@ class GuardedDataset:
         workload = self._workloads.get(text)
         if workload is not None:
             return workload
-        workload = workload_of(request.workload, self.config.domain, self.limits)
+        config = self.config
+        workload = workload_of(request.workload, config.domain, self.limits, config.unit)
         return self._workloads.put(text, workload)
 
     def _paid_key(self, request: PlanAsked, workload: Workload) -> str:
@@ -393,7 +396,7 @@ class GuardedDataset:
         if request.sql is not None:
             check_workload(top_select(config.domain, request.sql).workload, self.limits)
         return plan_selection(
-            workload_of(request.workload or [], config.domain, self.limits)
+            workload_of(request.workload or [], config.domain, self.limits, config.unit)
             if candidates is None
             else candidates,
             Budget(**request.budget.model_dump()),
@@ -648,6 +651,7 @@ class GuardedDataset:
                 "level": request.level,
                 "entry": None if entry is None else entry.sequence,
                 "answers": columns_of(result, request.level, request.shares),
+                **statements_document(result, request.level),
             }
         )
 

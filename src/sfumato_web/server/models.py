@@ -8,12 +8,15 @@ public numbers into the JSON that is sent.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sfumato.planning.selection_plans import SelectionMechanism
+from sfumato.release.statements import ReleasedNumbers, statement_columns
 from sfumato_web.server.server_limits import LIMITS
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.account import Remaining
     from sfumato.ledger.entries import Entry
     from sfumato.release.release import Release
+    from sfumato.workload.statement import Column, OutputNumbers, Statement
 
 __all__ = [
     "Answer",
@@ -45,6 +49,8 @@ __all__ = [
     "entry_document",
     "frame_columns",
     "remaining_document",
+    "statement_document",
+    "statements_document",
 ]
 
 
@@ -224,6 +230,22 @@ class PlanShown(BaseModel):
     ]
 
 
+class ColumnShown(BaseModel):
+    """A selected column; ``low`` and ``high`` where its numbers are noisy, else null."""
+
+    name: str
+    values: list[Any]
+    low: list[Any] | None
+    high: list[Any] | None
+
+
+class StatementShown(BaseModel):
+    """The answer of a SELECT in its own shape: the columns as selected, the rows that it leaves."""
+
+    sql: str
+    columns: list[ColumnShown]
+
+
 class Released(BaseModel):
     """A release: one list per column, all of one length."""
 
@@ -238,6 +260,10 @@ class Released(BaseModel):
     level: float
     entry: Annotated[int, Field(description="the debit in the ledger that paid for it")]
     answers: dict[str, list[Any]]
+    statements: Annotated[
+        list[StatementShown],
+        Field(description="every SELECT of the workload in its own shape; missing if none is"),
+    ] = []
 
 
 class SelectionShown(BaseModel):
@@ -371,6 +397,44 @@ def columns_of(result: Release, level: float, shares: bool = False) -> dict[str,
         ]
         for name, column in zip(table.column_names, table.itercolumns(), strict=True)
     }
+
+
+def statements_document(result: Release, level: float) -> dict[str, object]:
+    """``statements``: every SELECT of a release in its own shape; nothing where none was asked."""
+    statements = [
+        statement_document(
+            statement,
+            statement_columns(statement, ReleasedNumbers(result.estimates, statement.level(level))),
+        )
+        for statement in result.workload.statements
+    ]
+    return {"statements": statements} if statements else {}
+
+
+def statement_document(
+    statement: Statement, columns: Mapping[str, OutputNumbers]
+) -> dict[str, object]:
+    """A SELECT and its columns, for JSON: what is missing is null."""
+    return {
+        "sql": statement.text,
+        "columns": [
+            {
+                "name": name,
+                "values": _values(one.value),
+                "low": None if one.low is None else _values(one.low),
+                "high": None if one.high is None else _values(one.high),
+            }
+            for name, one in columns.items()
+        ],
+    }
+
+
+def _values(column: Column) -> list[object]:
+    """The values of a column; moments as texts of ISO 8601."""
+    if column.dtype.kind == "M":
+        moments = np.datetime_as_string(column).tolist()
+        return [None if text == "NaT" else text for text in moments]
+    return [_value(value) for value in column.tolist()]
 
 
 def frame_columns(frame: pd.DataFrame) -> dict[str, list[object]]:

@@ -213,11 +213,14 @@ class Scheduler:
 
 
 def workload_of(
-    entries: Sequence[Mapping[str, object]], domain: Domain, limits: LimitsTable
+    entries: Sequence[Mapping[str, object]],
+    domain: Domain,
+    limits: LimitsTable,
+    unit: PrivacyUnit | None = None,
 ) -> Workload:
     """The queries that a request asks; refused if they are too many or cannot be asked."""
     check_entries(entries, domain, limits)
-    workload = workload_from(TomlFile("request", "", {"workload": list(entries)}), domain)
+    workload = workload_from(TomlFile("request", "", {"workload": list(entries)}), domain, unit)
     check_workload(workload, limits)
     return workload
 

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer of a SELECT as texts of a table."""
+
+from __future__ import annotations
+
+from sfumato_web.page.statement_table import statement_rows
+
+
+def _column(name, values, low=None, high=None):
+    return {"name": name, "values": values, "low": low, "high": high}
+
+
+def test_labels_stand_first_and_noisy_numbers_have_their_interval_beside_them():
+    columns = [
+        _column("sex", ["Female", "Male"]),
+        _column("n", [1234.5, None], [1200.0, None], [1300.0, None]),
+        _column("one", [1, 1]),
+    ]
+    heads, rows, labels = statement_rows(columns)
+    assert heads == ["sex", "n", "n: interval", "one"]
+    assert rows == [("Female", "1,234", "1,200 to 1,300", "1"), ("Male", "-", "- to -", "1")]
+    assert labels == 1
+
+
+def test_moments_are_shown_as_they_are_sent():
+    columns = [_column("middle", ["2024-05-01"], ["2024-04-01"], ["2024-06-01"])]
+    assert statement_rows(columns)[1] == [("2024-05-01", "2024-04-01 to 2024-06-01")]
+
+
+def test_no_row_is_no_row():
+    assert statement_rows([_column("sex", []), _column("n", [], [], [])])[1] == []
