@@ -48,10 +48,10 @@ def test_a_release_has_every_select_in_its_own_shape(fresh: TestClient) -> None:
 def test_having_and_order_are_another_shape_of_the_same_paid_answers(fresh: TestClient) -> None:
     people = fresh.app.server.datasets["people"]
     send = {"headers": bearer(ADA)}
-    first = fresh.post(RELEASE, json=_asked("SELECT age, COUNT(*) AS n FROM t GROUP BY age"), **send)
+    every = "SELECT age, COUNT(*) AS n FROM t GROUP BY age"
+    first = fresh.post(RELEASE, json=_asked(every), **send)
     debits = len(list(people.ledger.entries()))
-    text = "SELECT age, COUNT(*) AS n FROM t GROUP BY age ORDER BY n DESC LIMIT 3"
-    second = fresh.post(RELEASE, json=_asked(text), **send)
+    second = fresh.post(RELEASE, json=_asked(f"{every} ORDER BY n DESC LIMIT 3"), **send)
     assert len(list(people.ledger.entries())) == debits
     assert second.json()["answers"]["value"] == first.json()["answers"]["value"]
     assert second.json()["key"] != first.json()["key"]
