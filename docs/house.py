@@ -38,8 +38,10 @@ import cycles
     is left out, and a module beside it is a folder of its own.
 classes that are a plan
     classes at the top of a module with a public name that ends with ``Plan``, or with a method
-    ``release`` or ``begin`` and a field or property ``plan`` or ``cost``. Counted are those
-    that are neither derived from a ``Protocol`` named ``Runnable`` nor make a class that is.
+    ``release`` or ``begin`` and a field or property ``plan`` or ``cost``; protocols, abstract
+    classes and methods that warn that their name is one of before are left out. Counted are those
+    that are neither derived from a protocol of the spine nor make a class that is: ``Runnable`` for
+    what is run once, ``Lasting`` for what answers more than once and is paid for by ``begin``.
 debits
     modules and functions, outside the ledger's room and the audit, that call a method ``debit`` or
     ``answer_once`` of something else than themselves.
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
 SRC = Path(__file__).resolve().parents[1] / "src"
 PARTICIPLES = frozenset({"found", "asked", "known", "told", "kept", "given"})
 KINDS = frozenset({"Term", "QuerySet"})
+SPINE = frozenset({"Runnable", "Lasting"})  # what the spine runs, and what it begins
 LEDGERS = frozenset({"ledger", "budget"})  # the room whose methods debit
 MOST_FILES, MOST_LINES = 18, 800
 ARITHMETIC = frozenset({"Fraction", "int", "float", "sqrt", "log", "comb", "round"})
@@ -131,7 +134,7 @@ TARGETS = {
     "import cycles / folders in a cycle": Target(
         (0, 0), "what can be read from below can be understood from below"
     ),
-    "classes that are a plan, not run as a Runnable": Target(
+    "classes that are a plan, not run by the spine": Target(
         (0,), "whatever can be run is checked, debited and stored alike"
     ),
     "modules that debit a ledger": Target((1,), "one place to prove that the debit comes first"),
@@ -296,8 +299,8 @@ class House:
         return lines
 
     def plans(self) -> list[str]:
-        """The public classes that are a plan, and neither are a Runnable nor make one."""
-        protocols = [c.name for _, c in self.classes() if c.name == "Runnable" and _is_protocol(c)]
+        """The public classes that are a plan, and neither are run by the spine nor make what is."""
+        protocols = [c.name for _, c in self.classes() if c.name in SPINE and _is_protocol(c)]
         runnable = self.derived(protocols)
         return [
             c.name
@@ -423,8 +426,12 @@ def _is_number(node: ast.expr, names: Collection[str]) -> bool:
     return False
 
 
+def _bases(node: ast.ClassDef) -> set[str]:
+    return {name for base in node.bases for name in names_of(base)}
+
+
 def _is_protocol(node: ast.ClassDef) -> bool:
-    return "Protocol" in {name for base in node.bases for name in names_of(base)}
+    return "Protocol" in _bases(node)
 
 
 def _called(node: ast.ClassDef) -> set[str]:
@@ -434,13 +441,19 @@ def _called(node: ast.ClassDef) -> set[str]:
 
 
 def _is_plan(node: ast.ClassDef) -> bool:
-    if node.name.startswith("_") or _is_protocol(node):
+    if node.name.startswith("_") or {"Protocol", "ABC"} & _bases(node):
         return False
-    functions = [n for n in node.body if isinstance(n, ast.FunctionDef)]
+    functions = [n for n in node.body if isinstance(n, ast.FunctionDef) and not _is_former(n)]
     fields = {f.name for f in functions if "property" in map(ast.unparse, f.decorator_list)}
     fields |= {ast.unparse(n.target) for n in node.body if isinstance(n, ast.AnnAssign)}
     runs = {"release", "begin"} & {f.name for f in functions} and {"plan", "cost"} & fields
     return node.name.endswith("Plan") or bool(runs)
+
+
+def _is_former(node: ast.FunctionDef) -> bool:
+    """Whether a method warns that its name is one of before."""
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    return any("DeprecationWarning" in map(ast.unparse, call.args) for call in calls)
 
 
 def _is_documented(value: object) -> bool:

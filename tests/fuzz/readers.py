@@ -26,7 +26,7 @@ from sfumato.domain.domain import domain_from
 from sfumato.errors import SchemaError, SfumatoError, TableError
 from sfumato.ledger.entries import Record
 from sfumato.measurement import Measured, Measurement, Transcript
-from sfumato.planning.sparse_plans import SparsePlan, plan_sparse, sparse_of_epsilon
+from sfumato.planning.sparse_plans import SparseForecast, plan_sparse, sparse_of_epsilon
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.privacy.sparse_vector import SparseLaw
 from sfumato.session.client import Reply, _parsed
@@ -197,7 +197,7 @@ def _law() -> SparseLaw:
 
 
 @cache
-def _watch() -> SparsePlan:
+def _watch() -> SparseForecast:
     return plan_sparse(sf.Budget(epsilon=1), 2, 6, 16, is_monotone=True, with_numbers=True)
 
 

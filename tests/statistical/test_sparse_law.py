@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from sfumato.planning.sparse_plans import (
-    SparsePlan,
+    SparseForecast,
     alarm_probability,
     failure_probability,
     plan_sparse,
@@ -24,7 +24,7 @@ from tests.shared.words import SeededWords
 RUNS, ALPHA = 1500, 1e-6
 
 
-def failures(plan: SparsePlan, gap: int, seed: str) -> int:
+def failures(plan: SparseForecast, gap: int, seed: str) -> int:
     """Runs in which some of k scores ``gap`` steps below their thresholds is found above."""
     words = SeededWords(seed)
     box, zeros = Sensitive([-gap] * plan.queries), [0] * plan.queries

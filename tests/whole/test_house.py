@@ -179,6 +179,16 @@ def test_a_plan_that_is_or_makes_a_runnable_is_not_counted_and_others_are(build)
     assert [name for name in house.plans() if name in ("OwnPlan", "Third")] == []
 
 
+def test_a_plan_of_what_lasts_is_not_counted_nor_an_abstract_one_nor_a_name_of_before(build):
+    spine = "from typing import Protocol\nclass Lasting(Protocol): ...\n"
+    spine += "class ReleasePlan(ABC):\n    cost: int\n    def release(self): ...\n"
+    lasting = "class StreamPlan(Lasting): ...\n"
+    former = "class Law:\n    cost: int\n    def release(self): warn('', DeprecationWarning)\n"
+    plain = "class Other:\n    cost: int\n    def release(self): warn('', UserWarning)\n"
+    house = build({"a.py": lasting + former + plain, "spine.py": spine})
+    assert house.plans() == ["Other"]
+
+
 def test_debits_are_those_outside_of_the_ledger_and_the_audit(build):
     text = "class C:\n    def f(self, ledger):\n        ledger.answer_once(1)\n"
     own = "class C:\n    def f(self):\n        self.answer_once(1)\n"

@@ -101,6 +101,8 @@ def test_public_names_of_both_are_one_thing() -> None:
 def test_names_of_before_work_and_say_the_new_one() -> None:
     with pytest.warns(DeprecationWarning, match=r"sfumato\.Counter is now sfumato\.Stream"):
         assert sf.Counter is sf.Stream
+    with pytest.warns(DeprecationWarning, match="SparsePlan is now sfumato.study.SparseForecast"):
+        assert sf.study.SparsePlan is sf.study.SparseForecast
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for name in sf.__all__:

@@ -35,7 +35,7 @@ from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw, noise_cost
 
 __all__ = [
-    "SparsePlan",
+    "SparseForecast",
     "alarm_probability",
     "alarmed",
     "centred",
@@ -481,7 +481,7 @@ SHARES: Final = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
 
 
 @dataclass(frozen=True, slots=True)
-class SparsePlan:
+class SparseForecast:
     """``epochs`` sparse vectors of one law, and perhaps a number with fresh noise per discovery.
 
     Everything in grid steps. ``queries`` is the most scores that will be tested; it is needed for
@@ -537,7 +537,7 @@ class SparsePlan:
         """The part of 1 - confidence that the tests may use; the numbers use the other half."""
         return (1 - self.confidence) / (1 if self.number is None else 2)
 
-    def centred(self) -> SparsePlan:
+    def centred(self) -> SparseForecast:
         """The same plan with the offset that suits its queries and its confidence.
 
         Returns:
@@ -572,7 +572,7 @@ def plan_sparse(
     is_monotone: bool,
     with_numbers: bool,
     confidence: float = 0.95,
-) -> SparsePlan:
+) -> SparseForecast:
     """The sparse vectors with the least tolerance that keep the budget.
 
     Args:
@@ -604,7 +604,7 @@ def plan_sparse(
     if not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise PlanError(f"confidence must lie between 0 and 1, got {confidence!r}")
     plans = [
-        SparsePlan(budget, law, epochs, number, queries, float(confidence)).centred()
+        SparseForecast(budget, law, epochs, number, queries, float(confidence)).centred()
         for share in (SHARES if with_numbers else (Fraction(0),))
         for law, epochs, number in _candidates(budget, discoveries, sensitivity, is_monotone, share)
     ]

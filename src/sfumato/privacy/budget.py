@@ -27,10 +27,11 @@ from sfumato.types import Neighbours
 
 if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
-    from sfumato.domain.privacy_unit import PrivacyUnit
+    from sfumato.domain.privacy_unit import PrivacyUnit, Unit
 
 __all__ = [
     "Budget",
+    "Guarantee",
     "Number",
     "budget_writings",
     "check_neighbours",
@@ -380,6 +381,15 @@ class Budget:
 
     def __repr__(self) -> str:
         return f"Budget({self.describe()})"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What is promised to the people in a table: a budget, for which neighbours, of what unit."""
+
+    budget: Budget
+    neighbours: Neighbours
+    unit: Unit
 
 
 def budget_writings(budget: Budget) -> list[dict[str, str]]:

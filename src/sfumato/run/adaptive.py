@@ -36,8 +36,7 @@ from sfumato.refine.learn import Learner
 from sfumato.refine.project import checked_constraints
 from sfumato.refine.refine_limits import LIMITS as REFINE_LIMITS
 from sfumato.run.run_limits import LIMITS
-from sfumato.run.runnable import Stored, WorkloadRun
-from sfumato.run.spine import Access, run, stored_answer
+from sfumato.run.spine import Access, ReleasePlan, Stored, WorkloadRun, run
 from sfumato.types import Neighbours, Progress
 from sfumato.workload.bins import in_bins
 from sfumato.workload.constraints import Constraints, agreed_total
@@ -63,7 +62,7 @@ Method = Literal["tables", "mwem", "boosting"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AdaptivePlan:
+class AdaptivePlan(ReleasePlan["Release"]):
     """What will be measured, for how much, in how many rounds: known before anything is spent.
 
     Args:
@@ -193,29 +192,13 @@ class AdaptivePlan:
             "budget": self.budget.as_json(),
         }
 
-    def digest(self) -> str:
-        """SHA-256 of the request: equal requests, equal digest.
+    def runnable(self) -> AdaptiveRun:
+        """This plan as the spine runs it, without constraints.
 
         Returns:
-            64 hexadecimal digits.
+            The plan in the parts that are called in turn.
         """
-        return json_digest(self.request())
-
-    def stored_key(self, ledger: Ledger, *, key: str | None = None) -> str | None:
-        """The key under which a ledger has the answer of this request, if it has; spends nothing.
-
-        Args:
-            ledger: the ledger of the table.
-            key: the one key to look for, as given to `release`.
-
-        Raises:
-            LedgerError: the key is that of another request.
-
-        Returns:
-            The key, or None.
-        """
-        reading = stored_answer(AdaptiveRun(self), ledger, key)
-        return None if reading is None else reading[0].key
+        return AdaptiveRun(self)
 
     def release(
         self,
@@ -225,6 +208,7 @@ class AdaptivePlan:
         constraints: Constraints | None = None,
         name: str | None = None,
         key: str | None = None,
+        analyst: str | None = None,
         progress: Progress | None = None,
     ) -> Release:
         """The learned answers: table -> exact tables -> debit -> choose and measure, in rounds.
@@ -241,6 +225,7 @@ class AdaptivePlan:
                 no data set meets it.
             name: The table's in the ledger; needed for a table in memory.
             key: The request's in the ledger; the digest of the request if None.
+            analyst: Whose allowance is debited as well.
             progress: Called with what is done and how much of it.
 
         Returns:
@@ -251,7 +236,7 @@ class AdaptivePlan:
             BudgetExhausted: The cost does not fit what is left.
             LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
         """
-        access = Access(table, ledger, name, key, progress=progress)
+        access = Access(table, ledger, name, key, analyst, progress)
         return run(AdaptiveRun(self, constraints), access)
 
 

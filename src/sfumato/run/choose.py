@@ -22,12 +22,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import inf, ldexp
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from sfumato.digest import canonical_json, json_digest
+from sfumato.digest import canonical_json
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
 from sfumato.errors import BudgetError, PlanError, WorkloadError
@@ -46,8 +45,7 @@ from sfumato.random import WordSource, system_words
 from sfumato.release.labels import columns_of, texts_of
 from sfumato.release.provenance import cost_in_words
 from sfumato.run.run_limits import LIMITS
-from sfumato.run.runnable import WorkloadRun
-from sfumato.run.spine import Access, run, stored_answer
+from sfumato.run.spine import ReleasePlan, WorkloadRun
 from sfumato.text import STORED, shown
 from sfumato.types import Integers, Neighbours, Progress
 from sfumato.workload.sql_top import top_select
@@ -99,7 +97,7 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SelectionPlan:
+class SelectionPlan(ReleasePlan["Selection"]):
     """Who may be chosen, how, for how much and how well: public, known before it is spent.
 
     Args:
@@ -263,63 +261,13 @@ class SelectionPlan:
             **({} if self.nearest is None else {"nearest": str(self.nearest)}),
         }
 
-    def digest(self) -> str:
-        """SHA-256 of the request: equal requests, equal digest.
+    def runnable(self) -> SelectionRun:
+        """This selection as the spine runs it.
 
         Returns:
-            64 hexadecimal digits.
+            The plan in the parts that are called in turn.
         """
-        return json_digest(self.request())
-
-    def stored_key(self, ledger: Ledger, *, key: str | None = None) -> str | None:
-        """The key under which a ledger has the answer of this request, if it has; spends nothing.
-
-        Args:
-            ledger: The ledger of the table.
-            key: The one key to look for, as given to `release`.
-
-        Raises:
-            LedgerError: The key is that of another request.
-
-        Returns:
-            The key, or None.
-        """
-        reading = stored_answer(SelectionRun(self), ledger, key)
-        return None if reading is None else reading[0].key
-
-    def release(
-        self,
-        table: object,
-        ledger: Ledger | str | Path | None = None,
-        *,
-        name: str | None = None,
-        key: str | None = None,
-        analyst: str | None = None,
-        progress: Progress | None = None,
-    ) -> Selection:
-        """Select on a table: count, debit, choose.
-
-        As `Plan.release`: the debit comes before any noise, the choice is stored before it is
-        used, and the same selection on the same table returns the stored one at no further cost.
-
-        Args:
-            table: As in `Plan.release`.
-            ledger: The ledger of the table, opened or its path. Without one nothing remembers
-                what was spent: that is the caller's promise.
-            name: The table's in the ledger; needed for a table in memory.
-            key: The request's in the ledger; the digest of the request if None.
-            analyst: Whose allowance is debited as well.
-            progress: Called with what is done and how much of it.
-
-        Returns:
-            The chosen candidates, and what holds of them.
-
-        Raises:
-            TableError: The table cannot be opened or lacks a declared column.
-            BudgetExhausted: The cost does not fit what is left.
-            LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
-        """
-        return run(SelectionRun(self), Access(table, ledger, name, key, analyst, progress))
+        return SelectionRun(self)
 
     def as_json(self) -> dict[str, object]:
         """The plan for programs: what `sfumato select --json` and the server say of it.

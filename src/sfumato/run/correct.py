@@ -30,12 +30,11 @@ from sfumato.digest import canonical_json
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
-from sfumato.planning.sparse_plans import SparsePlan, plan_sparse
+from sfumato.planning.sparse_plans import SparseForecast, plan_sparse
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
 from sfumato.run.run_limits import LIMITS
-from sfumato.run.runnable import Stored, WorkloadRun
-from sfumato.run.spine import Access, run
+from sfumato.run.spine import Access, Stored, WorkloadRun, run
 from sfumato.text import STORED
 from sfumato.types import Neighbours, Progress
 from sfumato.workload.bins import in_bins
@@ -83,7 +82,7 @@ class Correction:
     """
 
     workload: Workload
-    plan: SparsePlan
+    plan: SparseForecast
     threshold: int
     bits: int
     neighbours: Neighbours

@@ -44,9 +44,11 @@ from sfumato.release.column_summary import short_frame, summary_html
 from sfumato.release.export import checked_path, write_table_csv
 from sfumato.release.release import Release, saved_together, write_record
 from sfumato.run.discover import Discovery, DiscoveryPlan, plan_discovery
+from sfumato.run.linear import LinearRun
 from sfumato.run.linear import plan as plan_linear
 from sfumato.run.range_discovery import RangeSearch
 from sfumato.run.run_limits import LIMITS
+from sfumato.run.spine import Access, run
 from sfumato.text import STORED, did_you_mean, listing, shown
 from sfumato.types import Neighbours, Progress
 from sfumato.workload.build import marginals, means, prefixes
@@ -202,15 +204,15 @@ class DescriptionPlan:
             BudgetExhausted: The cost does not fit what is left.
             LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
         """
-        access: dict[str, Any] = {"name": name, "analyst": analyst, "progress": progress}
+        access = Access(table, ledger, name, analyst=analyst, progress=progress)
         discovery = None
         if self.discovery is not None:
-            discovery = self.discovery.release(table, ledger, **access)
+            discovery = run(self.discovery.runnable(), access)
         domain = self.completed(discovery)
         released = None
         if domain is not None:
             plan = plan_linear(workload_of(domain), self.rest, self.neighbours, unit=self.unit)
-            released = plan.release(table, ledger, **access)
+            released = run(LinearRun(plan), access)
         return Description(self, discovery, domain, released)
 
     def completed(self, discovery: Discovery | None) -> Domain | None:

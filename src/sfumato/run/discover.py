@@ -21,14 +21,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.digest import canonical_json, json_digest
+from sfumato.digest import canonical_json
 from sfumato.domain.attributes import Attribute
 from sfumato.domain.discovery import Findings, OpenAttribute, OpenCategory, OpenDomain
 from sfumato.domain.open_ranges import OpenRange
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
 from sfumato.errors import PlanError
 from sfumato.planning.discovery_plans import key_law
 from sfumato.privacy.budget import Budget, check_neighbours
@@ -37,8 +36,7 @@ from sfumato.privacy.key_laws import KeyLaw, count_interval, people_for
 from sfumato.random import WordSource, system_words
 from sfumato.release.provenance import cost_in_words
 from sfumato.run.range_discovery import range_searches
-from sfumato.run.runnable import Guarantee, Runnable
-from sfumato.run.spine import Access, run, stored_answer
+from sfumato.run.spine import PlanRun, ReleasePlan
 from sfumato.text import STORED, listing, shown
 from sfumato.types import Neighbours, Progress
 
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 
     from sfumato.domain.domain import Domain
     from sfumato.ledger.entries import Entry
-    from sfumato.ledger.ledger import Ledger
     from sfumato.vault.keys import ExactKeys
     from sfumato.vault.tables import Table
 
@@ -205,7 +202,7 @@ FINDERS: Final[dict[str, Finder]] = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DiscoveryPlan:
+class DiscoveryPlan(ReleasePlan["Discovery"]):
     """What is discovered, how, for how much and how well: public, known before it is spent.
 
     Args:
@@ -256,63 +253,13 @@ class DiscoveryPlan:
             "budget": self.budget.as_json(),
         }
 
-    def digest(self) -> str:
-        """SHA-256 of the request: equal requests, equal digest.
+    def runnable(self) -> DiscoveryRun:
+        """This discovery as the spine runs it.
 
         Returns:
-            64 hexadecimal digits.
+            The plan in the parts that are called in turn.
         """
-        return json_digest(self.request())
-
-    def stored_key(self, ledger: Ledger, *, key: str | None = None) -> str | None:
-        """The key under which a ledger has the answer of this request, if it has; spends nothing.
-
-        Args:
-            ledger: The ledger of the table.
-            key: The one key to look for, as given to `release`.
-
-        Returns:
-            The key, or None.
-
-        Raises:
-            LedgerError: The key is that of another request.
-        """
-        reading = stored_answer(DiscoveryRun(self), ledger, key)
-        return None if reading is None else reading[0].key
-
-    def release(
-        self,
-        table: object,
-        ledger: Ledger | str | Path | None = None,
-        *,
-        name: str | None = None,
-        key: str | None = None,
-        analyst: str | None = None,
-        progress: Progress | None = None,
-    ) -> Discovery:
-        """Discover on a table: count, debit, draw.
-
-        As `Plan.release`: the debit comes before any noise, what is published is stored before it
-        is used, and the same discovery on the same table returns the stored one at no further cost.
-
-        Args:
-            table: As in `Plan.release`.
-            ledger: The ledger of the table, opened or its path. Without one nothing remembers
-                what was spent: that is the caller's promise.
-            name: The table's in the ledger; needed for a table in memory.
-            key: The request's in the ledger; the digest of the request if None.
-            analyst: Whose allowance is debited as well.
-            progress: Called with what is done and how much of it.
-
-        Returns:
-            What was published, and the closed domain that follows from it.
-
-        Raises:
-            TableError: The table cannot be opened, lacks a column, or cannot hold what is wanted.
-            BudgetExhausted: The cost does not fit what is left.
-            LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
-        """
-        return run(DiscoveryRun(self), Access(table, ledger, name, key, analyst, progress))
+        return DiscoveryRun(self)
 
     def as_json(self) -> dict[str, object]:
         """The plan for programs: what `sfumato discover --json` says of it.
@@ -424,7 +371,7 @@ def _key_json(key: object) -> object:
 
 
 @dataclass(frozen=True, eq=False)
-class DiscoveryRun(Runnable["list[object]", Discovery]):
+class DiscoveryRun(PlanRun["list[object]", Discovery]):
     """A discovery as the spine runs it."""
 
     plan: DiscoveryPlan
@@ -433,16 +380,6 @@ class DiscoveryRun(Runnable["list[object]", Discovery]):
     def domain(self) -> OpenDomain:
         """The columns that are read."""
         return OpenDomain(self.plan.domain.open)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """That of the plan."""
-        return Guarantee(self.plan.budget, self.plan.neighbours, unit_of(self.plan.unit))
-
-    @property
-    def cost(self) -> Cost:
-        """That of the plan."""
-        return self.plan.cost
 
     def request(self) -> Mapping[str, object]:
         """That of the plan."""

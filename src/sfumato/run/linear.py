@@ -36,8 +36,7 @@ from sfumato.refine.feasibility import witness
 from sfumato.refine.intervals import Intervals, check_intervals
 from sfumato.refine.project import checked_constraints
 from sfumato.run.run_limits import LIMITS
-from sfumato.run.runnable import Stored, WorkloadRun
-from sfumato.run.spine import Access, run, stored_answer
+from sfumato.run.spine import Access, ReleasePlan, Stored, WorkloadRun, run, stored_answer
 from sfumato.solve.effort import cache_folder, deadline
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.text import shown
@@ -152,7 +151,7 @@ class InLedger:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan:
+class Plan(ReleasePlan["Release"]):
     """How a workload will be answered, and how well: everything is known before it is spent.
 
     Args:
@@ -623,13 +622,13 @@ class Plan:
             self.most_records,
         )
 
-    def digest(self) -> str:
-        """SHA-256 of the request: equal requests, equal digest.
+    def runnable(self) -> LinearRun:
+        """This plan as the spine runs it, with the view that `release` has unless told.
 
         Returns:
-            64 hexadecimal digits.
+            The plan in the parts that are called in turn.
         """
-        return json_digest(self.request())
+        return LinearRun(self)
 
     def measurement(self) -> dict[str, object]:
         """What is measured, and with which noise: a stored answer is read by this alone.

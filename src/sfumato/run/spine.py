@@ -7,35 +7,50 @@
 Whatever can be refused is refused before the debit, the debit comes before the noise, and an answer
 is stored before it is used: docs/proofs/ledger.md. Only `Runnable.count` and `Runnable.draw` see
 exact data; everything else is arithmetic on public numbers.
+
+What is run is a `Runnable`: a plan with all that its answer depends on, in the parts that `run`
+calls in turn. `PlanRun` and `WorkloadRun` have what most of them share, `ReleasePlan` what people
+call. What answers more than once is a `Lasting`: opened like the others, and paid for by `begin`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from sfumato.domain.privacy_unit import PrivacyUnit, Unit
+from sfumato.digest import canonical_json, json_digest
+from sfumato.domain.privacy_unit import PrivacyUnit, Unit, unit_of
 from sfumato.errors import LedgerError, PlanError, SfumatoError
-from sfumato.run.runnable import Guarantee, Runnable, Stored
+from sfumato.ledger.entries import Entry
+from sfumato.privacy.budget import Guarantee
+from sfumato.privacy.cost import Cost
 from sfumato.text import shown
+from sfumato.types import Progress
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Self
 
     from sfumato.domain.discovery import OpenDomain
     from sfumato.domain.domain import Domain
-    from sfumato.ledger.entries import Entry, State
+    from sfumato.ledger.entries import State
     from sfumato.ledger.ledger import Ledger, Request
-    from sfumato.privacy.cost import Cost
-    from sfumato.types import Progress
+    from sfumato.release.provenance import Payable, Promised
     from sfumato.vault.tables import Table
 
 __all__ = [
     "Access",
     "DebitLedger",
+    "Lasting",
+    "PlanRun",
+    "ReleasePlan",
+    "Runnable",
+    "Stored",
+    "WorkloadRun",
     "begin",
     "opened",
     "run",
@@ -45,6 +60,7 @@ __all__ = [
 
 Exact = TypeVar("Exact")
 Result = TypeVar("Result")
+Published = TypeVar("Published", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +227,13 @@ class DebitLedger(Protocol):
 
 
 def begin(
+    plan: Lasting,
     ledger: DebitLedger,
     cost: Cost,
     request: Request,
     key: str,
     start: Callable[[Entry], tuple[Exact, bytes | None, Sequence[State]]],
     *,
-    unit: Unit,
     analyst: str | None = None,
 ) -> tuple[Entry, Exact]:
     """Return the entry of something that lasts, and what ``start`` made of it after the debit.
@@ -230,6 +246,7 @@ def begin(
     Raises:
         BudgetExhausted: The cost does not fit what is left; nothing was drawn.
     """
+    unit = plan.guarantee.unit
     entry = ledger.debit(cost, request, key, analyst=analyst, unit=unit)
     try:
         live, answer, states = start(entry)
@@ -240,3 +257,192 @@ def begin(
             ledger.burn(entry)
         raise
     return entry, live
+
+
+# What can be run
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An answer in a ledger; ``is_own`` if its key is that of the request, not an alternative."""
+
+    key: str
+    answer: bytes
+    entry: Entry
+    is_own: bool
+
+
+@runtime_checkable
+class Runnable(Protocol[Exact, Published]):
+    """A plan with all that its answer depends on: public, of known cost, and ready to be run."""
+
+    @property
+    def domain(self) -> Domain | OpenDomain | None:
+        """The columns that are read; None where no table is, as for a series of counts."""
+        ...
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised; that of the ledger must be the same."""
+        ...
+
+    @property
+    def cost(self) -> Cost:
+        """What is debited."""
+        ...
+
+    def request(self) -> Mapping[str, object]:
+        """The canonical description of what is paid for: equal meaning, equal bytes."""
+        ...
+
+    def key(self) -> str:
+        """The key under which an answer is stored, unless another one is given: a digest."""
+        return json_digest(self.request())
+
+    def keys(self, ledger: Ledger) -> Iterable[str]:
+        """The keys under which the answer may be stored, also by earlier versions."""
+        del ledger
+        return (self.key(),)
+
+    def reader(self, stored: Stored) -> Self | None:
+        """What publishes a stored answer; None if the answer is that of another request."""
+        is_same = stored.entry.request == canonical_json(self.request())
+        return self if is_same else None
+
+    def checked(self, table: object) -> Self:
+        """This with its arguments read; refuses what can be refused before the table is opened."""
+        del table
+        return self
+
+    def for_table(self, table: Table | None) -> Self:
+        """This as it is run on a table of this kind."""
+        del table
+        return self
+
+    def count(self, table: Table | None, progress: Progress | None) -> Exact:
+        """Exact numbers, in the vault; runs before the debit, and fails before it."""
+        ...
+
+    def draw(self, exact: Exact, progress: Progress | None) -> bytes:
+        """Their noisy form; runs in the vault, once, after the debit."""
+        ...
+
+    def publish(
+        self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
+    ) -> Published:
+        """The result, from what is stored and public numbers."""
+        ...
+
+
+class PlanRun(Runnable[Exact, Published]):
+    """A plan that says itself what it promises and costs."""
+
+    plan: Payable
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the plan."""
+        return Guarantee(self.plan.budget, self.plan.neighbours, unit_of(self.plan.unit))
+
+    @property
+    def cost(self) -> Cost:
+        """That of the plan."""
+        return self.plan.cost
+
+
+class WorkloadRun(PlanRun[Exact, Published]):
+    """A plan of a workload: what it reads is the domain of its queries."""
+
+    plan: Promised
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the workload."""
+        return self.plan.workload.domain
+
+
+class ReleasePlan(ABC, Generic[Published]):
+    """A plan whose release is one run: who has it looks for its stored answer, or runs it."""
+
+    @abstractmethod
+    def request(self) -> dict[str, object]:
+        """The public description of what is paid for, as the ledger keeps it.
+
+        Returns:
+            What the ledger keeps of the request, as JSON.
+        """
+
+    @abstractmethod
+    def runnable(self) -> Runnable[Any, Published]:
+        """This plan as `run` runs it.
+
+        Returns:
+            The plan in the parts that are called in turn.
+        """
+
+    def digest(self) -> str:
+        """SHA-256 of the request: equal requests, equal digest.
+
+        Returns:
+            64 hexadecimal digits.
+        """
+        return json_digest(self.request())
+
+    def stored_key(self, ledger: Ledger, *, key: str | None = None) -> str | None:
+        """The key under which a ledger has the answer of this request, if it has; spends nothing.
+
+        Args:
+            ledger: The ledger of the table.
+            key: The one key to look for, as given to `release`.
+
+        Returns:
+            The key, or None.
+
+        Raises:
+            LedgerError: The key is that of another request.
+        """
+        reading = stored_answer(self.runnable(), ledger, key)
+        return None if reading is None else reading[0].key
+
+    def release(
+        self,
+        table: object,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        analyst: str | None = None,
+        progress: Progress | None = None,
+    ) -> Published:
+        """Run the plan on a table: count, debit, draw, publish.
+
+        As `Plan.release`: the debit comes before any noise, what is drawn is stored before it is
+        used, and the same request on the same table returns the stored answer at no further cost.
+
+        Args:
+            table: As in `Plan.release`.
+            ledger: The ledger of the table, opened or its path. Without one nothing remembers
+                what was spent: that is the caller's promise.
+            name: The table's in the ledger; needed for a table in memory.
+            key: The request's in the ledger; the digest of the request if None.
+            analyst: Whose allowance is debited as well.
+            progress: Called with what is done and how much of it.
+
+        Returns:
+            What was published, and what holds of it.
+
+        Raises:
+            TableError: The table cannot be opened, lacks a column, or cannot hold what is wanted.
+            BudgetExhausted: The cost does not fit what is left.
+            LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
+        """
+        return run(self.runnable(), Access(table, ledger, name, key, analyst, progress))
+
+
+class Lasting(Protocol):
+    """A plan of what answers more than once: opened by `opened`, and paid for by `begin`."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised; that of the ledger must be the same."""
+        ...

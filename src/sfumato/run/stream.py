@@ -28,11 +28,10 @@ import numpy as np
 
 from sfumato.errors import PlanError, SfumatoError, TableError, TooLarge
 from sfumato.planning.stream_plans import StreamForecast, forecast_stream
-from sfumato.privacy.budget import Budget
+from sfumato.privacy.budget import Budget, Guarantee
 from sfumato.random import system_words
 from sfumato.run.run_limits import LIMITS
-from sfumato.run.runnable import Guarantee
-from sfumato.run.spine import Access, begin, opened
+from sfumato.run.spine import Access, Lasting, begin, opened
 from sfumato.strategy.stream_filters import STATE_BITS, Filter, TimeTree, decode
 from sfumato.types import Array, Neighbours
 from sfumato.vault.stream_noise import PrivateStream
@@ -146,7 +145,7 @@ def follower(plan: StreamForecast) -> Follower:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StreamPlan:
+class StreamPlan(Lasting):
     """Streams that can be started: how they will be answered, and how well.
 
     Args:
@@ -163,6 +162,11 @@ class StreamPlan:
 
     def __repr__(self) -> str:
         return repr(self.forecast) if self.is_scalar else f"{len(self.names):,} x {self.forecast!r}"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised to who contributes to one value of one stream."""
+        return Guarantee(self.forecast.budget, self.forecast.neighbours, "event")
 
     def start(
         self,
@@ -307,7 +311,7 @@ class Stream:
         # What can fail for want of memory comes before the debit, all noise after it.
         self._private: PrivateStream | None = PrivateStream(self._plan, len(self._names))
         self._public = [follower(self._plan) for _ in self._names]
-        self._ledger, self._entry = _debited(self._plan, ledger, name)
+        self._ledger, self._entry = _debited(plan, ledger, name)
         self._released: list[list[float]] | None = [] if keep else None
         self._step = 0
         self._last = [0.0] * len(self._names)
@@ -525,20 +529,20 @@ def _whole(value: object) -> int | None:
 
 
 def _debited(
-    plan: StreamForecast, ledger: Ledger | str | Path | None, name: str
+    plan: StreamPlan, ledger: Ledger | str | Path | None, name: str
 ) -> tuple[Ledger | None, Entry | None]:
     """Debit the whole stream; every stream is a request of its own, so its key is fresh."""
     from sfumato.ledger.ledger import Ledger
 
     # An open ledger is that of the stream, whatever it is called there.
     name = ledger.table_id if isinstance(ledger, Ledger) else name
-    guarantee = Guarantee(plan.budget, plan.neighbours, "event")
-    _, record = opened(Access(None, ledger, name), None, guarantee)
+    forecast = plan.forecast
+    _, record = opened(Access(None, ledger, name), None, plan.guarantee)
     if record is None:
         return None, None
     fresh = int(system_words().words(1)[0])
-    key = f"stream {plan.digest()[:16]} {fresh:016x}"
+    key = f"stream {forecast.digest()[:16]} {fresh:016x}"
     entry, _ = begin(
-        record, plan.cost, plan.request(), key, lambda _: (None, None, ()), unit="event"
+        plan, record, forecast.cost, forecast.request(), key, lambda _: (None, None, ())
     )
     return record, entry

@@ -25,14 +25,20 @@ from numpy.typing import NDArray
 from sfumato.digest import canonical_json
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TableError, WorkloadError
-from sfumato.privacy.budget import Budget, Number, check_neighbours, exact, total_is_public
+from sfumato.privacy.budget import (
+    Budget,
+    Guarantee,
+    Number,
+    check_neighbours,
+    exact,
+    total_is_public,
+)
 from sfumato.privacy.cost import Cost, composed_epsilon, mu_squared_of, rho_of
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import SystemWords, WordSource, system_words
 from sfumato.run.run_limits import LIMITS
-from sfumato.run.runnable import Guarantee, Runnable
-from sfumato.run.spine import Access, run
+from sfumato.run.spine import Access, Runnable, run
 from sfumato.strategy.base import Block
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Neighbours, Progress

@@ -36,12 +36,11 @@ from sfumato.errors import LedgerError, LedgerFrozen, PlanError, SfumatoError, T
 from sfumato.ledger.entries import State
 from sfumato.ledger.store import is_gone, this_process
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
-from sfumato.planning.sparse_plans import SparsePlan, plan_sparse
-from sfumato.privacy.budget import Budget, check_neighbours
+from sfumato.planning.sparse_plans import SparseForecast, plan_sparse
+from sfumato.privacy.budget import Budget, Guarantee, check_neighbours
 from sfumato.privacy.cost import Cost
 from sfumato.run.run_limits import LIMITS
-from sfumato.run.runnable import Guarantee, Runnable
-from sfumato.run.spine import Access, begin, opened, run
+from sfumato.run.spine import Access, Lasting, Runnable, begin, opened, run
 from sfumato.text import STORED
 from sfumato.types import Neighbours, Progress
 from sfumato.vault.sensitive import Sensitive
@@ -84,7 +83,7 @@ class Alert:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Watch:
+class Watch(Lasting):
     """What is watched for, and how well it will be noticed: public, known before it is spent.
 
     Args:
@@ -95,12 +94,17 @@ class Watch:
         neighbours: Which two tables must be hard to tell apart.
     """
 
-    plan: SparsePlan
+    plan: SparseForecast
     expected: tuple[int, ...]
     """What is expected at each step, and by how much a count must differ; in steps of 2^-8."""
     thresholds: tuple[int, ...]
     side: Side
     neighbours: Neighbours
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised to who is in one count of a series; a table has rows, or people."""
+        return Guarantee(self.plan.budget, self.neighbours, "event")
 
     @property
     def steps(self) -> int:
@@ -492,7 +496,7 @@ class SeriesWatch(WatchRun):
     @property
     def guarantee(self) -> Guarantee:
         """For what one person adds to the counts."""
-        return Guarantee(self.watch.plan.budget, self.watch.neighbours, "event")
+        return self.watch.guarantee
 
     def request(self) -> dict[str, object]:
         """That of the watch: its ledger is that of the series."""
@@ -681,7 +685,7 @@ class _Tests:
         def start(_: Entry) -> tuple[Discoverer, bytes, list[State]]:
             return Discoverer(plan, self.random), b"begun", [self._state("in use", 1)]
 
-        self.entry, self.finder = begin(ledger, plan.cost, request, self.key, start, unit="event")
+        self.entry, self.finder = begin(self.watch, ledger, plan.cost, request, self.key, start)
         self.version = 1
 
     def _check_lost(self, noted: dict[str, object], *, take_over: bool) -> None:
@@ -808,8 +812,7 @@ class Watching:
         random: WordSource | None = None,
     ) -> None:
         self._watch, self._lock = watch, Lock()
-        guarantee = Guarantee(watch.plan.budget, watch.neighbours, "event")
-        _, record = opened(Access(None, ledger, name, key), None, guarantee)
+        _, record = opened(Access(None, ledger, name, key), None, watch.guarantee)
         self._tests = _Tests(watch, record, key, random)
         self._tests.begin(take_over=take_over)
         self._closing = finalize(self, _rest, self._tests)  # also at the end of the process

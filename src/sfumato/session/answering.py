@@ -19,7 +19,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from sfumato.domain.privacy_unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, SfumatoError, TooLarge
 from sfumato.ledger.entries import Entry
 from sfumato.privacy.cost import Cost
@@ -329,14 +328,14 @@ class SessionState:
         if self.epochs.used + self.epochs.lost >= self.plan.updates:
             raise BudgetExhausted("the budget of the session is used up; open another session")
         request = {"session": self.name, "records": self.plan.digest()}
-        key, whose = self._records_key(number), unit_of(self.plan.unit)
+        key = self._records_key(number)
         unit = 2.0 ** -answer_shift(self.moved(self._whole))
 
         def start(_: Entry) -> tuple[float, bytes, tuple[()]]:
             total = self._exact.noisy(self._whole, law, self._random) * unit
             return total, json.dumps({"records": total}).encode(), ()
 
-        return begin(self.ledger, cost, request, key, start, unit=whose, analyst=analyst)[1]
+        return begin(self.plan, self.ledger, cost, request, key, start, analyst=analyst)[1]
 
     def _records_key(self, number: int) -> str:
         return f"{self.name} records {number}"

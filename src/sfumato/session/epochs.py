@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from sfumato.domain.privacy_unit import Unit, unit_of
+from sfumato.domain.privacy_unit import Unit
 from sfumato.errors import BudgetExhausted, LedgerError
 from sfumato.ledger.account import Remaining
 from sfumato.ledger.entries import Entry, KeptAnswer, State
@@ -313,9 +313,7 @@ class Epochs:
 
         plan, key = self._plan, self.key(number)
         try:
-            _, vector = begin(
-                self._ledger, plan.epoch_cost, request, key, start, unit=unit_of(plan.unit)
-            )
+            _, vector = begin(plan, self._ledger, plan.epoch_cost, request, key, start)
         except BaseException:
             self._entry = None
             raise

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerFrozen, PlanError, SfumatoError, WorkloadError
 from sfumato.planning.public_draws import Draws
 from sfumato.privacy.budget import Budget
@@ -33,8 +33,7 @@ from sfumato.random import WordSource, system_words
 from sfumato.refine.synthesize import Synthetic
 from sfumato.release.release import Release
 from sfumato.release.synthetic_records import record_frame
-from sfumato.run.runnable import Guarantee
-from sfumato.run.spine import Access, opened
+from sfumato.run.spine import Access, Lasting, opened
 from sfumato.session.answering import PendingAnswer, SessionState, caught
 from sfumato.session.epochs import MemoryLedger
 from sfumato.session.histogram import Learning, Start
@@ -456,7 +455,7 @@ def _plain(label: object) -> object:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SessionPlan(SessionParameters):
+class SessionPlan(SessionParameters, Lasting):
     """A session that can be opened: its parameters are public and known before it begins.
 
     Args:
@@ -539,8 +538,7 @@ class SessionPlan(SessionParameters):
             settings = (self, MemoryLedger(), start, random, self._title(start, label))
             state = SessionState(exact, *settings, is_dummy=True, take_over=False)
             return Session(state, state.forget)
-        guarantee = Guarantee(self.budget, self.neighbours, unit_of(self.unit))
-        table, ledger = opened(access, self.domain, guarantee, keep_open=True)
+        table, ledger = opened(access, self.domain, self.guarantee, keep_open=True)
         assert table is not None  # noqa: S101
         with ExitStack() as closing:  # an error may be kept for long, and a connection with it
             if ledger is not None and ledger is not access.ledger:
@@ -548,7 +546,7 @@ class SessionPlan(SessionParameters):
             plan = self.for_source(may_drop_records=table.may_drop_records)
             title = plan._title(start, label)
             if ledger is not None and not _has_begun(ledger, title):
-                ledger.check_unit(guarantee.unit)
+                ledger.check_unit(self.guarantee.unit)
             exact = ExactQuestions(table, plan.domain, plan.neighbours, plan.unit)
             paid_by = MemoryLedger() if ledger is None else ledger
             state = SessionState(

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from sfumato.digest import json_digest
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json, unit_of
 from sfumato.errors import PlanError
 from sfumato.planning.adaptive_costs import Spending
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
@@ -41,7 +41,7 @@ from sfumato.planning.sparse_plans import (
     sparse_of_epsilon,
     sparse_of_mu_squared,
 )
-from sfumato.privacy.budget import Budget, check_neighbours, total_is_public
+from sfumato.privacy.budget import Budget, Guarantee, check_neighbours, total_is_public
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw, noise_cost
@@ -88,6 +88,11 @@ class SessionParameters:
     learning: Learning
     records: int | None = None
     fixed_updates: int | None = None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all answers together promise."""
+        return Guarantee(self.budget, self.neighbours, unit_of(self.unit))
 
     @classmethod
     def of(

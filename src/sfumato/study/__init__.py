@@ -35,7 +35,7 @@ _HOMES = {
     "Discoverer": "sfumato.vault.sparse",
     "SparseLaw": "sfumato.privacy.sparse_vector",
     "SparseOutcome": "sfumato.run.textbook_sparse",
-    "SparsePlan": "sfumato.planning.sparse_plans",
+    "SparseForecast": "sfumato.planning.sparse_plans",
     "SparseVector": "sfumato.vault.sparse",
     "WeightsOutcome": "sfumato.run.textbook_weights",
     "above_threshold": "sfumato.run.textbook_sparse",
@@ -144,6 +144,8 @@ _HOMES = {
     "simulated_noise": "sfumato.study.simulated",
 }
 
+_RENAMED = {"SparsePlan": "SparseForecast"}  # names of before, which still work
+
 __all__ = sorted(_HOMES)
 
 
@@ -154,6 +156,13 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     """Names are imported on first use."""
+    if name in _RENAMED:
+        import warnings
+
+        new = _RENAMED[name]
+        text = f"sfumato.study.{name} is now sfumato.study.{new}"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return __getattr__(new)
     if name not in _HOMES:
         raise AttributeError(f"module 'sfumato.study' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from sfumato.planning.calibrate import calibrate as calibrate
 from sfumato.planning.calibrate import privacy_loss as privacy_loss
-from sfumato.planning.sparse_plans import SparsePlan as SparsePlan
+from sfumato.planning.sparse_plans import SparseForecast as SparseForecast
 from sfumato.planning.sparse_plans import noise_of as noise_of
 from sfumato.planning.sparse_plans import plan_sparse as plan_sparse
 from sfumato.planning.sparse_plans import sparse_of_epsilon as sparse_of_epsilon

@@ -9,6 +9,7 @@ that no float is drawn. Proof: docs/proofs/k-norm.md.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -181,7 +182,7 @@ class KNorm:
         by_facets = (z @ self.facets.T).max(axis=1) * self.reach - sums * self.denominator
         return np.asarray(np.maximum(by_facets, 0) * self.rate.numerator)
 
-    def release(self, histogram: npt.ArrayLike, random: WordSource | None = None) -> Array:
+    def measure(self, histogram: npt.ArrayLike, random: WordSource | None = None) -> Array:
         """Answers to all queries, with noise; the caller bears the accounting of `cost`.
 
         Privacy: rate-DP, Theorem 1 of docs/proofs/k-norm.md.
@@ -205,6 +206,19 @@ class KNorm:
             )
         noisy = self.measured @ counts.astype(np.int64) + self.noise(1, random)[0]
         return np.asarray(self.read_off @ noisy, dtype=np.float64)
+
+    def release(self, histogram: npt.ArrayLike, random: WordSource | None = None) -> Array:
+        """`measure` by its name of before; no ledger is debited, as by the release of a plan.
+
+        Args:
+            histogram: As in `measure`.
+            random: As in `measure`.
+
+        Returns:
+            What `measure` returns.
+        """
+        warnings.warn("KNorm.release is now KNorm.measure", DeprecationWarning, stacklevel=2)
+        return self.measure(histogram, random)
 
     def __repr__(self) -> str:
         return (

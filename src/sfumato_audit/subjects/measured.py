@@ -203,13 +203,13 @@ def k_norm_subject(name: str, mechanism: KNorm, is_broken: bool = False) -> Subj
 
         def run(runs: int, source: WordSource) -> Array:
             many = (exact + mechanism.noise(runs - 1, source)) @ mechanism.read_off.T
-            return np.concatenate([mechanism.release(counts, source)[None], many])
+            return np.concatenate([mechanism.measure(counts, source)[None], many])
 
         return run
 
     pairs = tuple(Pair(f"no record, or one in cell {cell}", (), ((cell,),)) for cell in range(4))
     claim = Claim.of(KNorm.of(K_QUERIES, 1).cost)
-    covers = frozenset({"sfumato.vault.k_norm.KNorm.release"})
+    covers = frozenset({"sfumato.vault.k_norm.KNorm.measure"})
     return Subject(name, claim, pairs, sampler, covers, is_broken=is_broken)
 
 

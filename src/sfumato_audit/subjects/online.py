@@ -15,7 +15,7 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.ledger.account import Account
-from sfumato.planning.sparse_plans import SparsePlan, plan_sparse
+from sfumato.planning.sparse_plans import SparseForecast, plan_sparse
 from sfumato.planning.stream_plans import STRATEGIES, StreamForecast, forecast_stream
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
@@ -292,7 +292,7 @@ def _sum(outputs: Array) -> Array:
 
 
 def _watched(
-    plan: SparsePlan,
+    plan: SparseForecast,
     parts: list[Sensitive[Sequence[int]]],
     half: int,
     source: WordSource,

@@ -10,7 +10,7 @@ import pytest
 from sfumato.errors import PlanError
 from sfumato.ledger.account import Account, fits
 from sfumato.planning.sparse_plans import (
-    SparsePlan,
+    SparseForecast,
     _keeps,
     centred,
     plan_sparse,
@@ -31,7 +31,7 @@ BUDGETS = [
 ]
 
 
-def planned(budget: Budget, discoveries: int, with_numbers: bool = False) -> SparsePlan:
+def planned(budget: Budget, discoveries: int, with_numbers: bool = False) -> SparseForecast:
     return plan_sparse(budget, discoveries, 500, 256, is_monotone=False, with_numbers=with_numbers)
 
 

@@ -577,3 +577,15 @@ def test_weights_and_estimates_beyond_their_bounds_are_refused() -> None:
     wraps = np.array([2**62, 2**62, 2**62, 2**62, 0, 0])  # 0 in 64 bits
     with pytest.raises(PlanError, match="more records than a table can"):
         box.scores({("a",): wraps}, {("a",): 0}, {("a",): 127})
+
+
+def test_a_release_is_debited_to_its_analyst_and_refused_beyond_their_allowance(tmp_path):
+    domain = sf.Domain({"a": 3, "b": 2})
+    people = pd.DataFrame({"a": [0, 1, 2, 1], "b": [0, 1, 1, 0]})
+    ledger = Ledger.create(tmp_path / "l.ledger", sf.Budget(epsilon=2), "people", unit="row")
+    ledger.allow("ann", sf.Budget(epsilon=1))
+    plan = sf.plan_adaptive(sf.marginals(domain, 2), sf.Budget(epsilon=1), rounds=1)
+    plan.release(people, ledger, name="people", analyst="ann")
+    assert [entry.analyst for entry in ledger.entries()] == ["ann"]
+    with pytest.raises(sf.BudgetExhausted, match="allowance of analyst 'ann'"):
+        plan.release(people, ledger, name="people", key="again", analyst="ann")

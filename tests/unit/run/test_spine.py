@@ -19,8 +19,7 @@ from sfumato.privacy.cost import Cost
 from sfumato.run.adaptive import AdaptiveRun
 from sfumato.run.correct import CorrectionRun
 from sfumato.run.linear import LinearRun
-from sfumato.run.runnable import Runnable
-from sfumato.run.spine import Access, begin, run, stored_answer
+from sfumato.run.spine import Access, Runnable, begin, run, stored_answer
 from sfumato.run.watch import SeriesWatch, TableWatch, Watched
 
 DOMAIN = sf.Domain({"kind": 4})
@@ -251,10 +250,10 @@ def test_what_lasts_is_debited_before_it_begins_and_burnt_where_it_cannot(tmp_pa
     def broken(_: Entry) -> tuple[str, bytes, tuple[()]]:
         raise MemoryError
 
-    entry, live = begin(ledger, cost, {"q": 1}, "one", start, unit="event")
+    entry, live = begin(WATCH, ledger, cost, {"q": 1}, "one", start)
     assert (entry.state, live, ledger.answer("one")) == ("answered", "live", b"begun")
     with pytest.raises(MemoryError):
-        begin(ledger, cost, {"q": 2}, "two", broken, unit="event")
+        begin(WATCH, ledger, cost, {"q": 2}, "two", broken)
     lost = ledger.entry("two")
     assert lost is not None
     assert lost.state == "burnt"

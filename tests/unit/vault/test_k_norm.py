@@ -95,7 +95,7 @@ def test_the_error_is_as_forecast(matrix: np.ndarray) -> None:
     cells = np.shape(matrix)[1]
     exact = np.asarray(matrix) @ np.arange(cells)
     words = SeededWords("error")
-    runs = [mechanism.release(np.arange(cells), words) - exact for _ in range(3000)]
+    runs = [mechanism.measure(np.arange(cells), words) - exact for _ in range(3000)]
     measured = float(np.sqrt(np.mean(np.square(runs))))
     assert measured == pytest.approx(mechanism.rmse, rel=0.06)
     assert abs(float(np.mean(runs))) < 0.1 * mechanism.rmse
@@ -127,4 +127,12 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(WorkloadError, match="never changes"):
         KNorm.of([[1, 1], [1, 0]], 1, "replace-one")
     with pytest.raises(WorkloadError, match="4 cells"):
-        KNorm.of(SKEWED, 1).release([1, 2])
+        KNorm.of(SKEWED, 1).measure([1, 2])
+
+
+def test_the_name_of_before_warns_and_measures():
+    mechanism = KNorm.of(SKEWED, 1)
+    counts = np.arange(SKEWED.shape[1])
+    with pytest.warns(DeprecationWarning, match="now KNorm.measure"):
+        released = mechanism.release(counts, SeededWords("k-norm"))
+    assert np.array_equal(released, mechanism.measure(counts, SeededWords("k-norm")))

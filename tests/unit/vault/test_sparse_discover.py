@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.errors import PlanError, SfumatoError
-from sfumato.planning.sparse_plans import SparsePlan
+from sfumato.planning.sparse_plans import SparseForecast
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.vault.sensitive import Sensitive
@@ -18,7 +18,7 @@ from tests.shared.words import SeededWords
 
 LAW = SparseLaw(NoiseLaw("laplace", Fraction(2)), NoiseLaw("laplace", Fraction(3)), 2)
 NUMBER = NoiseLaw("laplace", Fraction(5))
-PLAN = SparsePlan(Budget(epsilon=9), LAW, 3, NUMBER, 100, 0.95)
+PLAN = SparseForecast(Budget(epsilon=9), LAW, 3, NUMBER, 100, 0.95)
 SCORES = [0, 4, 9, -2, 7, 8, 1, 6, 20, 3, 5, 2]
 
 
@@ -60,7 +60,7 @@ def test_one_number_for_each_discovery_and_no_more() -> None:
     finder.numbers(exact, [0])
     with pytest.raises(PlanError, match="one number"):
         finder.numbers(exact, [0])
-    without = SparsePlan(Budget(epsilon=9), LAW, 3, None, 100, 0.95)
+    without = SparseForecast(Budget(epsilon=9), LAW, 3, None, 100, 0.95)
     assert Discoverer(without).numbers(exact, [0]) is None
 
 
