@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sfumato.domain.attributes import Level as Level
     from sfumato.domain.attributes import Numeric as Numeric
     from sfumato.domain.discovery import OpenDomain as OpenDomain
+    from sfumato.domain.discovery import top as top
     from sfumato.domain.domain import Domain as Domain
     from sfumato.domain.privacy_unit import PrivacyUnit as PrivacyUnit
     from sfumato.errors import BudgetError as BudgetError
@@ -168,6 +169,7 @@ _HOMES = {
     "sql": "sfumato.workload.sql",
     "standard_deviations": "sfumato.workload.build",
     "sums": "sfumato.workload.build",
+    "top": "sfumato.domain.discovery",
     "unparsed": "sfumato.workload.build",
     "variances": "sfumato.workload.build",
     "windows": "sfumato.workload.build",

@@ -40,7 +40,7 @@ BUILDERS = {
     *("attribute", "conjunctions", "covariances", "explicit", "marginals", "means", "moments"),
     *("persons",),
     *("predicates", "predictions", "prefixes", "product", "ranges", "sql", "standard_deviations"),
-    *("sums", "unparsed", "variances", "windows"),
+    *("sums", "top", "unparsed", "variances", "windows"),
 }
 VERBS = {
     "combine",

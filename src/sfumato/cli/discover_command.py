@@ -26,6 +26,7 @@ from sfumato.cli.output import (
 )
 from sfumato.cli.plan_command import discovery_facts
 from sfumato.cli.release_command import discover_spec, ledger_document, ledger_in_words
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, SchemaError, SfumatoError
 from sfumato.text import STORED
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Shown
 
     from sfumato.cli.spec import OpenSpec
+    from sfumato.domain.discovery import OpenDomain
     from sfumato.ledger.ledger import Ledger
     from sfumato.run.discover import Discovery
 
@@ -42,6 +44,7 @@ __all__ = [
 ]
 
 
+_BY_SQL = "SELECT city FROM data GROUP BY city ORDER BY COUNT(*) DESC LIMIT 3"
 _NO_LEDGER = "nothing would remember what this discovery spends"
 
 app = command_app()
@@ -50,6 +53,8 @@ app = command_app()
 @app.command(
     epilog=examples(
         "sfumato discover people.csv --column city --epsilon 1 --delta 1e-6 --no-ledger",
+        "sfumato discover people.csv --column city --top 3 --epsilon 1 --delta 1e-6 --no-ledger",
+        f'sfumato discover people.csv --sql "{_BY_SQL}" --epsilon 1 --delta 1e-6 --no-ledger',
         "sfumato discover people.csv --column state --column city --together --epsilon 1 --delta "
         "1e-6 --ledger people.ledger --out schema.toml",
         "sfumato discover release.toml --estimate",
@@ -80,7 +85,21 @@ def discover(
     ] = None,
     most: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Publish the N values with the largest counts."),
+        typer.Option(
+            "--top",
+            "--most",
+            metavar="N",
+            min=1,
+            help="Publish the N values with the largest counts.",
+        ),
+    ] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SELECT",
+            help="Discover the groups of SELECT ... GROUP BY ... ORDER BY COUNT(*) DESC LIMIT N, "
+            "in place of --column and --top.",
+        ),
     ] = None,
     unit: Annotated[
         str | None,
@@ -119,15 +138,19 @@ def discover(
             f"{out} exists and may hold your work; name another file, or remove it first"
         )
     if source.endswith(".toml"):
-        options = (columns, epsilon, delta, most, unit, keys_per_unit)
+        options = (columns, epsilon, delta, most, sql, unit, keys_per_unit)
         if together or any(option is not None for option in options):
             raise PlanError(
                 f"{source} says what is discovered and for how much; leave --column, --together, "
-                "--epsilon, --delta, --most, --unit and --keys-per-unit out, or name a table"
+                "--epsilon, --delta, --top, --sql, --unit and --keys-per-unit out, or name a table"
             )
         opened = _of_spec(Path(source))
     else:
-        opened = _of_table(source, columns, together, most, epsilon, delta, unit, keys_per_unit)
+        if (unit is None) != (keys_per_unit is None):
+            raise PlanError("--unit and --keys-per-unit belong together; give both or none")
+        person = None if unit is None or keys_per_unit is None else PrivacyUnit(unit, keys_per_unit)
+        domain = _wanted(columns, together, most, sql, person)
+        opened = _of_table(source, domain, epsilon, delta, person)
     plan = opened.plan()
     if estimate:
         shown = facts(discovery_facts(plan))
@@ -164,43 +187,57 @@ def _of_spec(path: Path) -> OpenSpec:
     return opened
 
 
-def _of_table(
-    source: str,
+def _wanted(
     columns: list[str] | None,
     together: bool,
     most: int | None,
-    epsilon: str | None,
-    delta: str | None,
-    unit: str | None,
-    keys_per_unit: int | None,
-) -> OpenSpec:
-    """A discovery of columns that the options name."""
-    from sfumato.cli.shipped_tables import is_shipped, shipped_table
-    from sfumato.cli.spec import OpenSpec
+    sql: str | None,
+    unit: PrivacyUnit | None,
+) -> OpenDomain:
+    """What the options want to be discovered."""
     from sfumato.domain.attributes import Category
     from sfumato.domain.discovery import OpenDomain
     from sfumato.domain.domain_limits import LIMITS as DOMAIN_LIMITS
-    from sfumato.domain.privacy_unit import PrivacyUnit
+    from sfumato.workload.sql_top import top_keys
+
+    if sql is not None:
+        if columns or together or most is not None:
+            raise PlanError(
+                "--sql says by GROUP BY which columns and by LIMIT how many; leave --column, "
+                "--together and --top out"
+            )
+        return OpenDomain([top_keys(sql, unit)])
+    if not columns:
+        raise PlanError("say which columns: --column NAME, once for each, or --sql SELECT")
+    many = DOMAIN_LIMITS.keys_published if most is None else most
+    groups = [columns] if together else [[column] for column in columns]
+    return OpenDomain([Category.discover(group, most=many) for group in groups])
+
+
+def _of_table(
+    source: str,
+    domain: OpenDomain,
+    epsilon: str | None,
+    delta: str | None,
+    unit: PrivacyUnit | None,
+) -> OpenSpec:
+    """A discovery in a table that the options name."""
+    from sfumato.cli.shipped_tables import is_shipped, shipped_table
+    from sfumato.cli.spec import OpenSpec
     from sfumato.privacy.budget import Budget
 
-    if not columns:
-        raise PlanError("say which columns: --column NAME, once for each")
     if epsilon is None or delta is None:
         raise PlanError(
             "a discovery spends epsilon and delta: give --epsilon 1 --delta 1e-6 for example"
         )
-    if (unit is None) != (keys_per_unit is None):
-        raise PlanError("--unit and --keys-per-unit belong together; give both or none")
-    many = DOMAIN_LIMITS.keys_published if most is None else most
-    groups = [columns] if together else [[column] for column in columns]
     budget = Budget(epsilon, delta)
     return OpenSpec(
         path=Path(source),
         source=str(shipped_table(source)) if is_shipped(source) else source,
         name=None,
-        domain=OpenDomain([Category.discover(group, most=many) for group in groups]),
+        domain=domain,
         neighbours="add-remove",
-        unit=None if unit is None or keys_per_unit is None else PrivacyUnit(unit, keys_per_unit),
+        unit=unit,
         total=budget,
         budget=budget,
         rest=None,

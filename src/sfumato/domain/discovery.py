@@ -41,6 +41,7 @@ __all__ = [
     "OpenAttribute",
     "OpenCategory",
     "OpenDomain",
+    "top",
 ]
 
 Findings = Mapping[str, object]
@@ -202,6 +203,48 @@ class OpenCategory(OpenAttribute):
 
 
 OPEN_KINDS[OpenCategory.kind] = OpenCategory
+
+
+def top(
+    k: int,
+    columns: str | Sequence[str],
+    *,
+    outside: Outside = "other",
+    nulls: Nulls = "missing",
+) -> OpenCategory:
+    """The k values of a column with the most people, to be discovered for a price.
+
+    Nobody has to know which values there are: those that many people share are candidates, and the
+    k with the largest noisy counts are published. Values of a declared list are chosen for less, by
+    `sf.plan_selection`.
+
+    Privacy: none is spent here; `sf.plan_discovery` plans it (docs/proofs/keys.md, Theorem 5: which
+    of the keys are shown is a function of what may be published).
+    Neighbours: those of the plan.
+
+    Args:
+        k: How many, at most: fewer, where fewer values are shared by enough people.
+        columns: The name of the column; of several, the tuples.
+        outside: What becomes of all other values in a domain: ``"other"`` or ``"drop"``.
+        nulls: What becomes of missing values: ``"missing"`` or ``"drop"``.
+
+    Returns:
+        What `sf.OpenDomain` and `sf.plan_discovery` take.
+
+    Raises:
+        SchemaError: An argument is none of these.
+
+    >>> import sfumato as sf
+    >>> sf.plan_discovery(sf.top(3, "city"), sf.Budget(epsilon=1, delta=1e-6)).domain
+    OpenDomain(city)
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= LIMITS.keys_published:
+        raise SchemaError(
+            f"k must be a whole number from 1 to {LIMITS.keys_published:,}, got {shown(k)}; write "
+            'sf.top(3, "city")'
+        )
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    return OpenCategory(names, outside=outside, nulls=nulls, most=k)
 
 
 class OpenDomain:

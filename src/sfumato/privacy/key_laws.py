@@ -51,6 +51,7 @@ __all__ = [
     "count_interval",
     "gaussian_keys",
     "people_for",
+    "shown_level",
 ]
 
 
@@ -393,6 +394,18 @@ def count_interval(law: KeyLaw, number: int, level: float) -> tuple[int, int]:
     most = number - law.least  # all noise from here on leads above the number
     low = _first(is_not_too_small, 1, most)
     return low, max(low, _first(is_too_large, 1, most + 1) - 1)
+
+
+def shown_level(level: float, shown: int, passed: int) -> float:
+    """Return the level of each interval where the ``shown`` largest of ``passed`` keys are shown.
+
+    At 1 - (1 - level) shown / passed a share of at most 1 - level of the shown intervals misses, on
+    average over runs (docs/proofs/keys.md, Theorem 6).
+
+    >>> round(shown_level(0.95, 2, 10), 6), shown_level(0.95, 10, 10)
+    (0.99, 0.95)
+    """
+    return 1 - (1 - level) * shown / passed if 0 < shown < passed else level
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -32,13 +32,14 @@ from sfumato.errors import PlanError
 from sfumato.planning.discovery_plans import key_law
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
-from sfumato.privacy.key_laws import KeyLaw, count_interval, people_for
+from sfumato.privacy.key_laws import KeyLaw, count_interval, people_for, shown_level
 from sfumato.random import WordSource, system_words
 from sfumato.release.provenance import cost_in_words
 from sfumato.run.range_discovery import range_searches
 from sfumato.run.spine import PlanRun, ReleasePlan
 from sfumato.text import STORED, listing, shown
 from sfumato.types import Neighbours, Progress
+from sfumato.workload.sql_top import top_keys
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,8 +94,13 @@ class Search(Protocol):
         """What is published, as JSON; in the vault, once, after the debit."""
         ...
 
-    def rows(self, findings: Findings, level: float) -> list[dict[str, object]]:
-        """What was published, one row for each key or bound, with intervals at this level."""
+    def rows(
+        self, findings: Findings, level: float, most: int | None = None
+    ) -> list[dict[str, object]]:
+        """What was published, one row for each key or bound, with intervals at this level.
+
+        At most so many keys of a column, the largest.
+        """
         ...
 
 
@@ -146,14 +152,24 @@ class KeySearch:
         from sfumato.vault.keys import ExactKeys
 
         assert isinstance(exact, ExactKeys)  # noqa: S101  of count
-        keys, numbers = exact.published(self.law, self.attribute.most, random)
-        return {"keys": [list(key) for key in keys], "numbers": numbers}
+        keys, numbers, passed = exact.published(self.law, self.attribute.most, random)
+        is_cut = {"passed": passed} if passed > self.attribute.most else {}
+        return {"keys": [list(key) for key in keys], "numbers": numbers, **is_cut}
 
-    def rows(self, findings: Findings, level: float) -> list[dict[str, object]]:
-        """Every published key with its count, standard error and interval."""
+    def rows(
+        self, findings: Findings, level: float, most: int | None = None
+    ) -> list[dict[str, object]]:
+        """The published keys with their counts, standard errors and intervals: the first if cut.
+
+        Where the k largest of m keys are shown, each interval is of the level that makes a share of
+        at most 1 - level of the k intervals miss, on average (docs/proofs/keys.md, Theorem 6).
+        """
         keys, numbers = findings["keys"], findings["numbers"]
         assert isinstance(keys, Sequence)  # noqa: S101  JSON of draw
         assert isinstance(numbers, Sequence)  # noqa: S101
+        passed = int(str(findings.get("passed", len(keys))))
+        keys, numbers = keys[:most], numbers[:most]
+        level = shown_level(level, len(keys), passed)
         ends = {number: count_interval(self.law, number, level) for number in set(numbers)}
         return [
             {
@@ -316,7 +332,9 @@ class Discovery:
 
         ``count`` is the noisy number of people (rows, or privacy units), and ``low`` to ``high``
         an interval of the true one. The intervals are about keys that were published: of the runs
-        that publish a key, they hold its true count in at least ``plan.confidence``.
+        that publish a key, they hold its true count in at least ``plan.confidence``. Where more
+        keys passed than are shown (``sf.top``), they are longer, for those with lucky noise are the
+        ones one sees: on average at least that share of the shown intervals holds.
         """
         import pandas as pd
 
@@ -329,11 +347,16 @@ class Discovery:
             k: How many.
 
         Returns:
-            The first rows of ``counts`` of every column.
+            The first rows of ``counts`` of every column, with the intervals of the largest.
+
+        Raises:
+            PlanError: k is no number of keys.
         """
+        import pandas as pd
+
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise PlanError(f"k must be a whole number of at least 1, got {shown(k)}")
-        return self.counts.groupby("column", sort=False).head(k).reset_index(drop=True)
+        return pd.DataFrame(self._rows(k), columns=list(_COLUMNS))
 
     def to_toml(self) -> str:
         """The closed domain as the tables of a schema file.
@@ -352,10 +375,10 @@ class Discovery:
         rows = [{**row, "key": _key_json(row["key"])} for row in self._rows()]
         return {**self.plan.as_json(), "keys": rows}
 
-    def _rows(self) -> list[dict[str, object]]:
+    def _rows(self, most: int | None = None) -> list[dict[str, object]]:
         pairs = zip(self.plan.searches, self.findings, strict=True)
         level = self.plan.confidence
-        return [row for search, findings in pairs for row in search.rows(findings, level)]
+        return [row for search, findings in pairs for row in search.rows(findings, level, most)]
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{a.value_count:,} of {a.name}" for a in self.attributes)
@@ -421,7 +444,7 @@ def drawn(plan: DiscoveryPlan, exact: Sequence[object], random: WordSource | Non
 
 
 def plan_discovery(
-    domain: OpenDomain | OpenAttribute | Sequence[Attribute | OpenAttribute],
+    domain: OpenDomain | OpenAttribute | Sequence[Attribute | OpenAttribute] | str,
     budget: Budget,
     neighbours: Neighbours = "add-remove",
     *,
@@ -434,7 +457,9 @@ def plan_discovery(
     Error: `DiscoveryPlan.guarantee`: how many people a key needs to be published.
 
     Args:
-        domain: What is to be discovered: `sf.OpenDomain`, or ``sf.Category.discover("city")``.
+        domain: What is to be discovered: `sf.OpenDomain`, ``sf.Category.discover("city")``,
+            ``sf.top(3, "city")``, or a SELECT of the most common values: ``SELECT city FROM t GROUP
+            BY city ORDER BY COUNT(*) DESC LIMIT 3``.
         budget: What the discovery may spend: epsilon and delta. Columns share it alike.
         neighbours: Which two tables must be hard to tell apart.
         unit: Whose presence is protected; one row if None. With a unit, counts are of units, of
@@ -447,17 +472,20 @@ def plan_discovery(
     Raises:
         PlanError: An argument is wrong, or the budget does not fit.
         SchemaError: Nothing is to be discovered.
+        SqlError: A text is no SELECT of the most common values.
 
     >>> import sfumato as sf
     >>> plan = sf.plan_discovery(sf.Category.discover("city"), sf.Budget(epsilon=1, delta=1e-6))
     >>> plan.as_json()["searches"][0]["people_for_half"]
     14
     """
+    unit, neighbours = check_privacy_unit(unit), check_neighbours(neighbours)
+    if isinstance(domain, str):
+        domain = top_keys(domain, unit)
     if isinstance(domain, OpenAttribute):
         domain = OpenDomain([domain])
     elif not isinstance(domain, OpenDomain):
         domain = OpenDomain(domain)
-    unit, neighbours = check_privacy_unit(unit), check_neighbours(neighbours)
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {shown(budget)}")
     is_number = isinstance(confidence, int | float) and not isinstance(confidence, bool)

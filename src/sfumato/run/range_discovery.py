@@ -124,8 +124,11 @@ class RangeSearch:
             "default": is_default,
         }
 
-    def rows(self, findings: Findings, level: float) -> list[dict[str, object]]:
+    def rows(
+        self, findings: Findings, level: float, most: int | None = None
+    ) -> list[dict[str, object]]:
         """One row: the range, and the number of records with a value."""
+        del most  # one row is never too many
         number = findings["records"]
         assert isinstance(number, int)  # noqa: S101  JSON of draw
         half = laplace_quantile(self.law.number.scale, Fraction(level))

@@ -66,8 +66,10 @@ class ExactKeys(Redacted):
 
     def published(
         self, law: KeyLaw, most: int, random: WordSource
-    ) -> tuple[list[tuple[str | int, ...]], list[int]]:
+    ) -> tuple[list[tuple[str | int, ...]], list[int], int]:
         """The keys whose noisy number of people passes the threshold, the largest first.
+
+        At most so many; the third part is how many passed, of which these are the largest.
 
         Equal numbers stand in the order of the keys, so that nothing of the order of the rows is
         shown. What no schema can hold is left out: texts with a zero character, and the labels of
@@ -77,6 +79,7 @@ class ExactKeys(Redacted):
         Neighbours: at most ``law.moved`` keys have one person more or less.
         """
         places, numbers = published_numbers(self._people, law, random)
+        passed = int(places.size)
         order = np.lexsort([places, -numbers])[:most]
         places, numbers = places[order], numbers[order]
         keys = sealed(partial(self._fetched, places), self._failed) if places.size else {}
@@ -85,7 +88,7 @@ class ExactKeys(Redacted):
             for place, number in zip(places.tolist(), numbers.tolist(), strict=True)
             if all(map(_is_listable, keys[place]))
         ]
-        return [key for key, _ in pairs], [number for _, number in pairs]
+        return [key for key, _ in pairs], [number for _, number in pairs], passed
 
     def _fetched(self, places: Integers) -> dict[int, tuple[str | int, ...]]:
         import pyarrow as pa

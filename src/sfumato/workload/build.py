@@ -96,7 +96,8 @@ def check_domain(domain: object, what: str) -> None:
             f"{what} needs a closed domain, and here "
             f"{listing([each.name for each in domain.open])} is to be discovered; run "
             "sf.plan_discovery(domain, budget).release(table) and plan on its .domain (its .counts "
-            "and .top(k) are the largest keys already)"
+            "and .top(k) are the largest keys already; sf.plan_discovery also takes a SELECT ... "
+            "ORDER BY COUNT(*) DESC LIMIT k)"
         )
     if not isinstance(domain, Domain):
         raise WorkloadError(

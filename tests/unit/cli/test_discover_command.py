@@ -89,10 +89,20 @@ def test_tuples_tops_and_units_are_asked_for_by_options(place: Path, run: Run) -
     )  # fmt: skip
     assert len(ran.document["keys"]) == 3
     assert all(len(row["key"]) == 2 for row in ran.document["keys"])
+    top = run("discover", place / "people.csv", *options("--top", 1, "--no-ledger", "--json"))
+    assert [row["key"] for row in top.document["keys"]] == ["Rome"]
     wrong = run("discover", place / "people.csv", *options("--unit", "id"))
     assert "belong together" in wrong.err
     unit = ("--unit", "id", "--keys-per-unit", 2, "--no-ledger", "--json")
     assert run("discover", place / "people.csv", *options(*unit)).code == 0
+
+
+def test_a_select_says_what_is_discovered(place: Path, run: Run) -> None:
+    sql = "SELECT city FROM people GROUP BY city ORDER BY COUNT(*) DESC LIMIT 1"
+    budget = ("--epsilon", 1, "--delta", "1e-6", "--no-ledger", "--json")
+    ran = run("discover", place / "people.csv", "--sql", sql, *budget)
+    assert [row["key"] for row in ran.document["keys"]] == ["Rome"]
+    assert "leave --column" in run("discover", place / "p.csv", *options("--sql", sql)).err
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,67 @@ def test_no_more_keys_than_asked_for_are_published() -> None:
     assert found.counts["key"].tolist() == ["Rome"]
 
 
+SELECT = "SELECT city FROM t GROUP BY city ORDER BY COUNT(*) DESC LIMIT 1"
+
+
+def test_the_most_common_values_are_the_same_request_in_python_and_in_sql(tmp_path) -> None:
+    source, ledger = table(city=CITIES), sf.Ledger.create(tmp_path / "l", BUDGET, "t")
+    for spelling in (sf.top(1, "city"), SELECT, sf.Category.discover("city", most=1)):
+        found = sf.plan_discovery(spelling, BUDGET).release(source, ledger, name="t")
+        assert found.counts["key"].tolist() == ["Rome"]
+    assert len(ledger.entries()) == 1
+    assert found.is_stored
+
+
+def test_intervals_of_the_largest_keys_are_longer_and_nothing_else_is() -> None:
+    # 40 values of 100 people: about the largest noise of 40 is seen, and Theorem 6 is for it.
+    source = table(city=[f"city {i}" for i in range(40) for _ in range(100)])
+    everything = discovered(source, "city")
+    first, one = everything.counts.iloc[0], everything.top(1).iloc[0]
+    assert one["low"] < first["low"]
+    assert one[["key", "count"]].tolist() == first[["key", "count"]].tolist()
+    single = sf.plan_discovery(sf.top(1, "city"), BUDGET).release(source)
+    assert single.findings[0]["passed"] == 40
+    assert single.counts.iloc[0]["high"] - single.counts.iloc[0]["low"] == one["high"] - one["low"]
+    assert everything.top(40).equals(everything.counts)
+    assert "passed" not in everything.findings[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT city FROM t WHERE age > 3 GROUP BY city ORDER BY COUNT(*) DESC LIMIT 2", "WHERE"),
+        ("SELECT city FROM t GROUP BY city ORDER BY COUNT(*) LIMIT 2", "least common"),
+        ("SELECT city FROM t GROUP BY city ORDER BY SUM(age) DESC LIMIT 2", "cannot order"),
+        ("SELECT city FROM t GROUP BY city ORDER BY COUNT(*) DESC", "needs LIMIT"),
+        ("SELECT city FROM t GROUP BY age ORDER BY COUNT(*) DESC LIMIT 2", "select the columns"),
+        ("SELECT COUNT(*) FROM t ORDER BY COUNT(*) DESC LIMIT 2", "GROUP BY says"),
+        ("SELECT 1 FROM t GROUP BY age + 1 ORDER BY COUNT(*) DESC LIMIT 2", "selected but"),
+        ("SELECT COUNT(*) FROM t GROUP BY age+1 ORDER BY COUNT(*) DESC LIMIT 2", "not a column"),
+        (f"{SELECT}000000", "more than the 100,000"),
+        ("SELECT city FROM t GROUP BY 2 ORDER BY COUNT(*) DESC LIMIT 2", "number of a selected"),
+        ("city", "not with SELECT"),
+    ],
+)
+def test_other_statements_are_refused_with_what_is_allowed(text, words) -> None:
+    with pytest.raises(sf.SqlError, match=words):
+        sf.plan_discovery(text, BUDGET)
+
+
+def test_with_a_unit_the_order_is_by_units() -> None:
+    unit = sf.PrivacyUnit("person", 1)
+    with pytest.raises(sf.SqlError, match=r"COUNT\(DISTINCT person\)"):
+        sf.plan_discovery(SELECT, BUDGET, unit=unit)
+    by_units = "SELECT city, age FROM t GROUP BY 1, 2 ORDER BY COUNT(DISTINCT person) DESC LIMIT 3"
+    assert sf.plan_discovery(by_units, BUDGET, unit=unit).domain.open[0].columns == ("city", "age")
+
+
+@pytest.mark.parametrize("k", [0, True, 1.5, 10**6])
+def test_how_many_is_a_whole_number(k) -> None:
+    with pytest.raises(SchemaError, match="k must be"):
+        sf.top(k, "city")
+
+
 @pytest.mark.parametrize(
     ("values", "keys"),
     [
