@@ -177,12 +177,6 @@ class RefineLimits:
     feasible_rows_share: float = 1e-3
     """The share of weight for rows that are added where published counts need some."""
 
-    row_view_cells: int = 8
-    """Cells of an attribute from which sweeps read them from a copy where they stand next to each
-    other; fewer are read as quickly from where they are."""
-    row_view_memory: int = 2**23
-    """Cells of such copies: 200 MB with their curvature and places."""
-
     # rows: where rows start
     product_rounds: int = 40
     """Steps towards the best product of one-way tables; a start need not be the best one."""

@@ -40,10 +40,10 @@ __all__ = [
     "Gradient",
     "OnRows",
     "RakedRows",
+    "RowBlocks",
     "RowConditions",
     "RowLayout",
     "RowProblem",
-    "RowViews",
     "is_wide",
     "joined",
     "layout",
@@ -55,6 +55,9 @@ __all__ = [
     "with_published",
 ]
 
+
+ROW_ENTRY = 16.0  # multiplications in the time of one entry of a row, looked up by its place
+RUN_ENTRY = 6.0  # and of one entry in a run of neighbours
 
 # Conditions over too many cells to tabulate
 
@@ -247,12 +250,27 @@ class RowLayout:
     def sweep(self) -> float:
         """Multiplications of one row when all cells of all of its attributes are tried, about."""
         readers = np.diff(self.held_start)
-        return ADDED_UP * float((self.sizes * (readers + 1)).sum())
+        return RUN_ENTRY * float((self.sizes * (readers + 4)).sum())
 
     @cached_property
-    def views(self) -> RowViews:
-        """The sets, and those with a long attribute in a second order, as sweeps read them."""
-        return _views(self)
+    def starts(self) -> Integers:
+        """The first column of every attribute, one column a cell, and the number of columns."""
+        return np.append(0, np.cumsum(self.sizes, dtype=np.int64))
+
+    @cached_property
+    def blocks(self) -> RowBlocks:
+        """The tables, each once."""
+        return _blocks(self, is_whole=False)
+
+    @cached_property
+    def whole_blocks(self) -> RowBlocks:
+        """The tables, each once for every attribute that may move in it."""
+        return _blocks(self, is_whole=True)
+
+    @cached_property
+    def _totals(self) -> Integers:
+        """The cells of sets without an attribute: the number of records."""
+        return self.offset[np.diff(self.member_start) == 0]
 
     def slice_of(self, s: int) -> slice:
         """The cells of one set."""
@@ -262,93 +280,121 @@ class RowLayout:
         """The margins of weighted rows over all sets."""
         from sfumato.solve.row_kernels import add_margins
 
-        out = np.zeros(self.length)
-        spend(ADDED_UP * len(self.member) * codes.shape[1])
-        add_margins(codes, weights, self.offset, self.member_start, self.member, self.stride, out)
+        b = self.blocks
+        entries, out = np.zeros(len(b.source)), np.empty(self.length)
+        spend(ROW_ENTRY * len(self.sets) * codes.shape[1])
+        add_margins(
+            codes, weights, self.starts, b.origin, b.first, b.last, b.member_start, b.member,
+            b.stride, entries,
+        )  # fmt: skip
+        out[b.source] = entries
+        out[self._totals] = weights.sum()
         return out
 
     def scores(self, codes: Codes, gradient: Array) -> Array:
         """For every row the sum of the entries of its cells."""
         from sfumato.solve.row_kernels import add_scores
 
-        out = np.zeros(codes.shape[1])
-        spend(ADDED_UP * len(self.member) * codes.shape[1])
-        add_scores(codes, gradient, self.offset, self.member_start, self.member, self.stride, out)
+        b = self.blocks
+        out = np.full(codes.shape[1], float(gradient[self._totals].sum()))
+        spend(ROW_ENTRY * len(self.sets) * codes.shape[1])
+        add_scores(
+            codes, gradient[b.source], self.starts, b.origin, b.first, b.last, b.member_start,
+            b.member, b.stride, out,
+        )  # fmt: skip
         return out
 
 
 @dataclass(frozen=True, eq=False)
-class RowViews:
-    """Tables as a sweep over rows reads them: each set as it is, and some with another axis last.
+class RowBlocks:
+    """Tables side by side, as the compiled loops over rows read them.
 
-    All cells that an attribute of a row may move to are read at once. Where they stand next to
-    each other that takes a fraction of the time, so a set whose attribute has
-    ``row_view_cells`` cells or more, and is not the last one, is there a second time with that
-    attribute last. ``source`` are the cells of the layout behind those of all views;
-    ``read_*`` list one view of every set that holds an attribute, ``write_*`` all of them.
+    All tables of two attributes are one matrix over the columns of all attributes: what every cell
+    of every attribute adds to the score of a row is the sum of one line of it per attribute. A
+    block is what there is of such a matrix: for some attributes R the tables of all sets R + {a},
+    a a run of attributes next to each other, so that the entries of one cell of R are next to each
+    other, too. Sums over whole runs take a fraction of the time of sums over tables.
+
+    ``source`` are the cells of the layout behind the entries, block by block; the other names are
+    those of ``solve/row_kernels.py``.
     """
 
     source: Integers
-    offset: Integers
+    origin: Integers
+    first: Integers
+    last: Integers
     member_start: Integers
     member: Integers
     stride: Integers
-    read_start: Integers
-    read_view: Integers
-    read_stride: Integers
-    write_start: Integers
-    write_view: Integers
-    write_stride: Integers
+    held_start: Integers
+    held_block: Integers
+    held_stride: Integers
+    run_start: Integers
+    run_block: Integers
 
 
-def _views(places: RowLayout) -> RowViews:
-    room = places.length + LIMITS.row_view_memory
-    sources, offsets, starts, member, stride = [], [], [0], [], []
-    read: list[list[tuple[int, int]]] = [[] for _ in places.sizes]
-    write: list[list[tuple[int, int]]] = [[] for _ in places.sizes]
-    length = places.length
-    for s in range(len(places.sets)):
-        entries = slice(places.member_start[s], places.member_start[s + 1])
-        names, steps = places.member[entries].tolist(), places.stride[entries].tolist()
-        sources.append(np.arange(places.offset[s], places.offset[s] + places.cells[s]))
-        offsets.append(int(places.offset[s]))
-        member += names
-        stride += steps
-        starts.append(len(member))
-        for a, step in zip(names, steps, strict=True):
-            read[a].append((s, step))
-            write[a].append((s, step))
-    for s in range(len(places.sets)):
-        entries = slice(places.member_start[s], places.member_start[s + 1])
-        names = places.member[entries].tolist()
-        shape = [int(places.sizes[a]) for a in names]
-        for axis, a in enumerate(names[:-1]):
-            cells = int(places.cells[s])
-            if shape[axis] < LIMITS.row_view_cells or length + cells > room:
-                continue
-            view, rest = len(offsets), [i for i in range(len(names)) if i != axis]
-            turned = np.moveaxis(sources[s].reshape(shape), axis, -1).reshape(-1)
-            sources.append(turned)
-            offsets.append(length)
-            length += cells
-            step = cells
-            for i in [*rest, axis]:
-                step //= shape[i]
-                member.append(names[i])
-                stride.append(step)
-                write[names[i]].append((view, step))
-            starts.append(len(member))
-            at = next(i for i, (of, _) in enumerate(read[a]) if of == s)
-            read[a][at] = (view, 1)
-    return RowViews(
-        np.concatenate(sources) if sources else np.zeros(0, dtype=np.int64),
-        np.array(offsets, dtype=np.int64),
-        np.array(starts, dtype=np.int64),
-        np.array(member, dtype=np.int64),
+def _blocks(places: RowLayout, *, is_whole: bool) -> RowBlocks:
+    """Every set with its last attribute in a run; if whole, with each of its attributes in one."""
+    from sfumato.solve.row_kernels import fill_sources
+
+    starts = places.starts.tolist()
+    first, last, entry_set, rests = [], [], [], []
+    for rest, completions in _by_rest(places, is_whole).items():
+        for a, s in sorted(completions):
+            if not (rests and rests[-1] == rest and last[-1] == a):
+                first.append(a)
+                last.append(a)
+                rests.append(rest)
+            last[-1] += 1
+            entry_set.append(s)
+    member_start = np.cumsum([0, *map(len, rests)], dtype=np.int64)
+    width = [starts[j] - starts[i] for i, j in zip(first, last, strict=True)]
+    origin, stride, length = [], [], 0
+    held: list[list[tuple[int, int]]] = [[] for _ in places.sizes]
+    runs: list[list[tuple[int, int]]] = [[] for _ in places.sizes]
+    for block, rest in enumerate(rests):
+        at, step, steps = length - starts[first[block]], width[block], []
+        for a in reversed(rest):
+            steps.append(step)
+            held[a].append((block, step))
+            at -= step * starts[a]
+            step *= int(places.sizes[a])
+        for a in range(first[block], last[block]):
+            runs[a].append((block, 0))
+        origin.append(at)
+        stride += reversed(steps)
+        length += step
+    member = np.array([a for rest in rests for a in rest], dtype=np.int64)
+    ends = np.array(first, dtype=np.int64), np.array(last, dtype=np.int64)
+    source = np.empty(length, dtype=np.int64)
+    fill_sources(
+        *ends, np.array(width, dtype=np.int64), member_start, member, places.sizes,
+        np.array(entry_set, dtype=np.int64), places.offset, places.member_start, places.member,
+        places.stride, source,
+    )  # fmt: skip
+    return RowBlocks(
+        source,
+        np.array(origin, dtype=np.int64),
+        *ends,
+        member_start,
+        member,
         np.array(stride, dtype=np.int64),
-        *_listed(read),
-        *_listed(write),
+        *_listed(held),
+        *_listed(runs)[:2],
     )
+
+
+def _by_rest(
+    places: RowLayout, is_whole: bool
+) -> dict[tuple[int, ...], list[tuple[int, int]]]:
+    """By the other attributes of a set: the attributes that complete it, and the set."""
+    out: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for s in range(len(places.sets)):
+        names = places.member[places.member_start[s] : places.member_start[s + 1]].tolist()
+        for axis in range(0 if is_whole else max(0, len(names) - 1), len(names)):
+            rest = (*names[:axis], *names[axis + 1 :])
+            out.setdefault(rest, []).append((names[axis], s))
+    return out
 
 
 def _listed(pairs: Sequence[Sequence[tuple[int, int]]]) -> tuple[Integers, Integers, Integers]:
@@ -515,6 +561,20 @@ class RowProblem:
         for s, part in self._indirect:
             out[self.layout.slice_of(s)] += _bend(part)
         return out
+
+    @cached_property
+    def even_curvature(self) -> Array:
+        """The curvature of the sets that hold an attribute, added up; none if one has two."""
+        bend, places = self.curvature, self.layout
+        none = np.zeros(0)
+        if not places.length:
+            return none
+        each = np.minimum.reduceat(bend, places.offset)
+        if (each != np.maximum.reduceat(bend, places.offset)).any():
+            return none
+        owner = np.repeat(np.arange(len(places.sizes)), np.diff(places.held_start))
+        out = np.bincount(owner, each[places.held_set], minlength=len(places.sizes))
+        return np.asarray(out, dtype=np.float64)
 
     @cached_property
     def _indirect(self) -> tuple[tuple[int, FitPart], ...]:

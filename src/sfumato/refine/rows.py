@@ -362,12 +362,13 @@ def _descend(problem: RowProblem, codes: Codes, gradient: Gradient) -> None:
     """Every row to a locally least score, in place."""
     from sfumato.solve.row_kernels import descend
 
-    p, c = problem.layout, problem.guarded
+    p, b, c = problem.layout, problem.layout.whole_blocks, problem.guarded
     spend(LIMITS.row_descents * p.sweep * codes.shape[1])
     descend(
-        codes, gradient.cells, p.sizes, p.offset, p.member_start, p.member, p.stride,
-        p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause, c.look_mask,
-        c.masks, c.condition, problem.guard(gradient.pull), LIMITS.row_descents,
+        codes, gradient.cells[b.source], p.starts, b.origin, b.first, b.last, b.member_start,
+        b.member, b.stride, b.held_start, b.held_block, b.held_stride, c.look_start,
+        c.look_clause, c.look_mask, c.masks, c.condition, problem.guard(gradient.pull),
+        LIMITS.row_descents,
     )  # fmt: skip
 
 
@@ -621,17 +622,18 @@ def _move(
     slack: Array,
 ) -> tuple[float, int]:
     """One sweep over some rows, in place: what the model fell by, and how often rows moved."""
-    from sfumato.solve.row_kernels import move_rows
+    from sfumato.solve.row_kernels import fill_levels, move_rows
 
-    p, v, c = problem.layout, problem.layout.views, problem.guarded
+    p, b, c = problem.layout, problem.layout.whole_blocks, problem.guarded
     spend(p.sweep * len(which))
-    bend = (problem.curvature if longer == 1 else problem.curvature * longer)[v.source]
     unit = float(weights[0])  # all rows weigh the same but where a search begins with others
-    level = gradient.cells[v.source] + 0.5 * unit * bend
+    level, bend = np.empty(len(b.source)), np.empty(len(b.source))
+    curvature = problem.curvature if longer == 1 else problem.curvature * longer
+    fill_levels(b.source, gradient.cells, curvature, 0.5 * unit, level, bend)
     gain, moves = move_rows(
-        codes, weights, which, slack, level, unit, bend, p.sizes, v.offset, v.member_start,
-        v.member, v.stride, v.read_start, v.read_view, v.read_stride, v.write_start, v.write_view,
-        v.write_stride, c.look_start, c.look_clause, c.look_mask, c.masks, c.condition,
-        problem.guard(gradient.pull), c.weights,
+        codes, weights, which, slack, level, unit, bend, problem.even_curvature * longer,
+        p.starts, b.origin, b.first, b.last, b.member_start, b.member, b.stride, b.held_start,
+        b.held_block, b.held_stride, b.run_start, b.run_block, c.look_start, c.look_clause,
+        c.look_mask, c.masks, c.condition, problem.guard(gradient.pull), c.weights,
     )  # fmt: skip
     return float(gain), int(moves)

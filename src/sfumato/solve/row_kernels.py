@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled loops of ``refine/rows.py``; imported when first used, for they need numba.
 
-In the first part codes are held by attribute (attribute x row). Set s of attributes owns the cells
-from ``offset[s]`` of one flat vector; its members are the entries ``member_start[s] :
-member_start[s + 1]`` of ``member`` (attribute) and ``stride``; ``held_start``, ``held_set`` and
-``held_stride`` list the same by attribute. Conditions are unions of boxes: the clauses that look
-at attribute a are the entries ``look_start[a] : look_start[a + 1]`` of ``look_clause``, sorted by
-condition, with their truth values per cell from ``look_mask[e]`` in ``masks``; ``condition[c]`` is
-the condition of clause c.
+In the first part codes are held by attribute (attribute x row). Attribute a owns the columns from
+``starts[a]`` to ``starts[a + 1]``, one for each of its cells. A block holds the tables of the sets
+R + {a} for some attributes R and every a from ``first`` to below ``last``: for each cell of R a
+run of entries, one for each of their columns. R are the entries ``member_start[block] :
+member_start[block + 1]`` of ``member`` (attribute) and ``stride``. Where z are the columns of the
+cells of a row, its entry for a is at ``origin + sum stride z[member] + z[a]``. ``held_*`` list by
+attribute the blocks with it in R, ``run_*`` those with it in their runs (``RowBlocks``).
+
+Conditions are unions of boxes: the clauses that look at attribute a are the entries
+``look_start[a] : look_start[a + 1]`` of ``look_clause``, sorted by condition, with their truth
+values per cell from ``look_mask[e]`` in ``masks``; ``condition[c]`` is the condition of clause c.
 
 In the second part rows are held one after the other (row x attribute). Set k of attributes owns the
 cells from ``offset[k]`` of one flat vector; the cell of a row is ``offset[k] + sum_a stride[k, a]
@@ -24,6 +28,8 @@ __all__ = [
     "add_scores",
     "cells_of",
     "descend",
+    "fill_levels",
+    "fill_sources",
     "margin",
     "move",
     "move_rows",
@@ -32,34 +38,113 @@ __all__ = [
 ]
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
-def add_margins(codes, weights, offset, member_start, member, stride, out):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Add the weight of every row to its cell of every set."""
-    rows = codes.shape[1]
-    at = np.empty(rows, dtype=np.int64)
-    for s in range(len(offset)):
-        at[:] = offset[s]
-        for e in range(member_start[s], member_start[s + 1]):
-            a, step = member[e], stride[e]
-            for r in range(rows):
-                at[r] += step * codes[a, r]
-        for r in range(rows):
-            out[at[r]] += weights[r]
+CHUNK = 64  # rows whose codes are turned at once: they stay in the nearest cache
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
-def add_scores(codes, gradient, offset, member_start, member, stride, out):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Add to every row the entries of its cells: the adjoint of ``add_margins``."""
+def fill_sources(  # type: ignore[no-untyped-def]
+    first, last, width, block_start, block_member, sizes, entry_set, offset, member_start, member,
+    stride, out,
+):  # pragma: no cover  # fmt: skip
+    """The cell of the layout behind every entry of all blocks, block by block.
+
+    ``entry_set`` lists the sets of all blocks, those of one block in the order of its attributes.
+    """
+    code = np.zeros(len(sizes), dtype=np.int64)
+    at, entry = 0, 0
+    for block in range(len(first)):
+        members = block_member[block_start[block] : block_start[block + 1]]
+        rows = 1
+        for a in members:
+            rows *= sizes[a]
+            code[a] = 0
+        for _ in range(rows):
+            column = at
+            for i in range(last[block] - first[block]):
+                own, s = first[block] + i, entry_set[entry + i]
+                x, step = offset[s], 0
+                for e in range(member_start[s], member_start[s + 1]):
+                    if member[e] == own:
+                        step = stride[e]
+                    else:
+                        x += stride[e] * code[member[e]]
+                for v in range(sizes[own]):
+                    out[column + v] = x + step * v
+                column += sizes[own]
+            at += width[block]
+            for i in range(len(members) - 1, -1, -1):  # the next cell, the last attribute first
+                code[members[i]] += 1
+                if code[members[i]] < sizes[members[i]]:
+                    break
+                code[members[i]] = 0
+        entry += last[block] - first[block]
+
+
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
+def fill_levels(source, gradient, curvature, half, level, bend):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The entries of blocks: the gradient with half the curvature, and the curvature."""
+    for i in range(len(source)):
+        x = source[i]
+        bend[i] = curvature[x]
+        level[i] = gradient[x] + half * curvature[x]
+
+
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
+def _turn(codes, starts, begin, end, out):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The codes of some rows, row by row, each moved to where its attribute starts."""
+    for a in range(codes.shape[0]):
+        for r in range(begin, end):
+            out[r - begin, a] = starts[a] + codes[a, r]
+
+
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
+def add_margins(  # type: ignore[no-untyped-def]
+    codes, weights, starts, origin, first, last, member_start, member, stride, out
+):  # pragma: no cover
+    """Add the weight of every row to its entry of every set, in the order of blocks.
+
+    Row by row: no two additions in a row go to the same place, so none waits for the one before.
+    """
     rows = codes.shape[1]
-    at = np.empty(rows, dtype=np.int64)
-    for s in range(len(offset)):
-        at[:] = offset[s]
-        for e in range(member_start[s], member_start[s + 1]):
-            a, step = member[e], stride[e]
-            for r in range(rows):
-                at[r] += step * codes[a, r]
-        for r in range(rows):
-            out[r] += gradient[at[r]]
+    turned = np.empty((CHUNK, codes.shape[0]), dtype=np.int64)
+    for begin in range(0, rows, CHUNK):
+        end = min(begin + CHUNK, rows)
+        _turn(codes, starts, begin, end, turned)
+        for r in range(begin, end):
+            w, z = weights[r], turned[r - begin]
+            for block in range(len(origin)):
+                at = origin[block]
+                for e in range(member_start[block], member_start[block + 1]):
+                    at += stride[e] * z[member[e]]
+                for a in range(first[block], last[block]):
+                    out[at + z[a]] += w
+
+
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
+def add_scores(  # type: ignore[no-untyped-def]
+    codes, entries, starts, origin, first, last, member_start, member, stride, out
+):  # pragma: no cover
+    """Add to every row its entries of all blocks: the adjoint of ``add_margins``."""
+    rows = codes.shape[1]
+    turned = np.empty((CHUNK, codes.shape[0]), dtype=np.int64)
+    for begin in range(0, rows, CHUNK):
+        end = min(begin + CHUNK, rows)
+        _turn(codes, starts, begin, end, turned)
+        for r in range(begin, end):
+            z = turned[r - begin]
+            even, odd = 0.0, 0.0  # two sums: neither waits for the other
+            for block in range(len(origin)):
+                at = origin[block]
+                for e in range(member_start[block], member_start[block + 1]):
+                    at += stride[e] * z[member[e]]
+                a = first[block]
+                while a + 1 < last[block]:
+                    even += entries[at + z[a]]
+                    odd += entries[at + z[a + 1]]
+                    a += 2
+                if a < last[block]:
+                    even += entries[at + z[a]]
+            out[r] += even + odd
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
@@ -143,25 +228,82 @@ def _weigh_conditions(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
+def _shift(cost, entries, bend, at, column, width, half, sign):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add ``sign`` times a run of entries to the costs of the cells from ``column`` on."""
+    into, run = cost[column : column + width], entries[at : at + width]
+    if half == 0.0:
+        for v in range(width):
+            into[v] += sign * run[v]
+    else:
+        bent = bend[at : at + width]
+        for v in range(width):
+            into[v] += sign * (run[v] + half * bent[v])
+
+
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
+def _add_own(own, bend, z, at, first, last, sign):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add the curvature at the cells of a row in one block to that of its attributes."""
+    for a in range(first, last):
+        own[a] += sign * bend[at + z[a]]
+
+
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
+def _follow(  # type: ignore[no-untyped-def]
+    a, by, w, z, at, level, bend, cost, own, is_even, half, starts, first, last, held_start,
+    held_block, held_stride, run_start, run_block,
+):  # pragma: no cover  # fmt: skip
+    """Move attribute a of a row by so many cells: all levels, and the costs of later attributes."""
+    for e in range(run_start[a], run_start[a + 1]):  # blocks whose runs hold the attribute
+        x = at[run_block[e]] + z[a]
+        level[x] -= w * bend[x]
+        level[x + by] += w * bend[x + by]
+    for e in range(held_start[a], held_start[a + 1]):  # blocks with a place for each of its cells
+        block = held_block[e]
+        begin, end = first[block], last[block]
+        before = at[block]
+        after = before + held_stride[e] * by
+        is_later = end > a + 1
+        if is_later:
+            column, width = starts[begin], starts[end] - starts[begin]
+            _shift(cost, level, bend, before + column, column, width, half, -1.0)
+            if not is_even:
+                _add_own(own, bend, z, before, begin, end, -1.0)
+        for b in range(begin, end):
+            x, y = before + z[b], after + z[b]
+            level[x] -= w * bend[x]
+            level[y] += w * bend[y]
+        if is_later:
+            _shift(cost, level, bend, after + column, column, width, half, 1.0)
+            if not is_even:
+                _add_own(own, bend, z, after, begin, end, 1.0)
+        at[block] = after
+    z[a] += by
+
+
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
 def move_rows(  # type: ignore[no-untyped-def]
-    codes, weights, which, slack, level, unit, curvature, sizes, offset, member_start, member,
-    stride, read_start, read_view, read_stride, write_start, write_view, write_stride, look_start,
-    look_clause, look_mask, masks, condition, pull, bend,
+    codes, weights, which, slack, level, unit, bend, even_bend, starts, origin, first, last,
+    member_start, member, stride, held_start, held_block, held_stride, run_start, run_block,
+    look_start, look_clause, look_mask, masks, condition, pull, pull_bend,
 ):  # pragma: no cover  # fmt: skip
     """One sweep: every attribute of the rows ``which`` to the cell of least majorised value.
 
     A row of weight w that leaves cell x for cell y of a set changes the model by
-    ``w (g_y - g_x) + w^2 / 2 (c_x + c_y)``; the gradient follows every move. Sets are seen through
-    views (``RowViews``): those that are read for attribute a have its cells next to each other
-    where it has many, those that are written are all that hold it. ``level`` is
-    ``g + unit c / 2`` over the views: one number a cell where all rows weigh ``unit``. ``slack[r]``
-    is set to what the best move that was not made would have cost, per weight; 0 after a move.
-    Returns what the model fell by, and the number of moves.
+    ``w (g_y - g_x) + w^2 / 2 (c_x + c_y)``; the gradient follows every move. What each cell of each
+    attribute would cost, the others staying, is a sum of runs of entries, one of every block.
+    ``level`` is ``g + unit c / 2`` over the blocks: one number a cell where all rows weigh
+    ``unit``; ``bend`` is c, ``even_bend`` its sum over the sets that hold an attribute where no
+    set has two curvatures, else empty. ``slack[r]`` is set to what the best move that was not made
+    would have cost, per weight; 0 after a move. Returns what the model fell by, and the number of
+    moves.
     """
-    attributes = codes.shape[0]
-    cost = np.empty(sizes.max())
-    flat = np.empty(len(offset), dtype=np.int64)
+    attributes, is_even = codes.shape[0], len(even_bend) > 0
+    sizes = starts[1:] - starts[:-1]
+    cost = np.empty(starts[attributes])
+    own = np.zeros(attributes)
+    at = np.empty(len(origin), dtype=np.int64)
     row = np.empty(attributes, dtype=np.int64)
+    z = np.empty(attributes, dtype=np.int64)
     failed = np.zeros(len(condition), dtype=np.int64)
     alive = np.zeros(len(pull), dtype=np.int64)
     gain, moves = 0.0, 0
@@ -171,73 +313,54 @@ def move_rows(  # type: ignore[no-untyped-def]
             continue
         half = 0.5 * (w - unit)
         slack[r] = np.inf
-        row[:] = codes[:, r]
-        for s in range(len(offset)):
-            at = offset[s]
-            for e in range(member_start[s], member_start[s + 1]):
-                at += stride[e] * row[member[e]]
-            flat[s] = at
+        for a in range(attributes):
+            row[a] = codes[a, r]
+            z[a] = starts[a] + row[a]
+        cost[:] = 0.0
+        if is_even:
+            own[:] = even_bend
+        else:
+            own[:] = 0.0
+        for block in range(len(origin)):
+            x = origin[block]
+            for e in range(member_start[block], member_start[block + 1]):
+                x += stride[e] * z[member[e]]
+            at[block] = x
+            column = starts[first[block]]
+            _shift(cost, level, bend, x + column, column, starts[last[block]] - column, half, 1.0)
+            if not is_even:
+                _add_own(own, bend, z, x, first[block], last[block], 1.0)
         if len(condition):
             _open(row, sizes, look_start, look_clause, look_mask, masks, condition, failed, alive)
         for a in range(attributes):
-            u, size = row[a], sizes[a]
-            own = 0.0
-            if size == 2 and half == 0.0:
-                zero, one = 0.0, 0.0
-                for e in range(read_start[a], read_start[a + 1]):
-                    step, x = read_stride[e], flat[read_view[e]]
-                    own += curvature[x]
-                    x -= step * u
-                    zero += level[x]
-                    one += level[x + step]
-                cost[0], cost[1] = zero, one
-            else:
-                cost[:size] = 0.0
-                for e in range(read_start[a], read_start[a + 1]):
-                    step, x = read_stride[e], flat[read_view[e]]
-                    own += curvature[x]
-                    x -= step * u
-                    if step == 1:
-                        near = level[x : x + size]
-                        for v in range(size):
-                            cost[v] += near[v]
-                        if half != 0.0:
-                            bent = curvature[x : x + size]
-                            for v in range(size):
-                                cost[v] += half * bent[v]
-                    else:
-                        for v in range(size):
-                            y = x + step * v
-                            cost[v] += level[y] + half * curvature[y]
-            stay = cost[u] - w * own
+            u = row[a]
+            costs = cost[starts[a] : starts[a + 1]]
+            stay = costs[u] - w * own[a]
             if len(condition):
                 _weigh_conditions(
-                    a, u, size, w, look_start, look_clause, look_mask, masks, condition, failed,
-                    alive, pull, bend, cost,
+                    a, u, sizes[a], w, look_start, look_clause, look_mask, masks, condition,
+                    failed, alive, pull, pull_bend, costs,
                 )  # fmt: skip
-            cost[u] = np.inf
+            costs[u] = np.inf
             to = 0
-            for v in range(1, size):
-                if cost[v] < cost[to]:
+            for v in range(1, len(costs)):
+                if costs[v] < costs[to]:
                     to = v
-            best = cost[to]
+            best = costs[to]
             if not best < stay:
                 slack[r] = min(slack[r], best - stay)
                 continue
             gain += w * (stay - best)
             moves += 1
             slack[r] = 0.0
-            for e in range(write_start[a], write_start[a + 1]):
-                s = write_view[e]
-                x = flat[s]
-                level[x] -= w * curvature[x]
-                x += write_stride[e] * (to - u)
-                level[x] += w * curvature[x]
-                flat[s] = x
+            _follow(
+                a, to - u, w, z, at, level, bend, cost, own, is_even, half, starts, first, last,
+                held_start, held_block, held_stride, run_start, run_block,
+            )  # fmt: skip
             if len(condition):
                 _turn_conditions(
                     a, u, to, w, look_start, look_clause, look_mask, masks, condition, failed,
-                    alive, pull, bend,
+                    alive, pull, pull_bend,
                 )  # fmt: skip
             row[a] = to
             codes[a, r] = to
@@ -246,40 +369,43 @@ def move_rows(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
 def descend(  # type: ignore[no-untyped-def]
-    codes, gradient, sizes, offset, member_start, member, stride, held_start, held_set,
-    held_stride, look_start, look_clause, look_mask, masks, condition, pull, sweeps,
+    codes, entries, starts, origin, first, last, member_start, member, stride, held_start,
+    held_block, held_stride, look_start, look_clause, look_mask, masks, condition, pull, sweeps,
 ):  # pragma: no cover  # fmt: skip
     """Move every row, one attribute at a time, to a cell of locally least score."""
     attributes, rows = codes.shape
+    sizes = starts[1:] - starts[:-1]
+    scores = np.empty(starts[attributes])
     cost = np.empty(sizes.max())
-    flat = np.empty(len(offset), dtype=np.int64)
+    at = np.empty(len(origin), dtype=np.int64)
     row = np.empty(attributes, dtype=np.int64)
     failed = np.zeros(len(condition), dtype=np.int64)
     alive = np.zeros(len(pull), dtype=np.int64)
-    level = np.zeros(len(pull))  # no curvature: the gradient stays as it is
+    flat = np.zeros(len(pull))  # no curvature: the gradient stays as it is
     for r in range(rows):
-        row[:] = codes[:, r]
-        for s in range(len(offset)):
-            flat[s] = offset[s]
-            for e in range(member_start[s], member_start[s + 1]):
-                flat[s] += stride[e] * row[member[e]]
+        for a in range(attributes):
+            row[a] = codes[a, r]
+        scores[:] = 0.0
+        for block in range(len(origin)):
+            x = origin[block]
+            for e in range(member_start[block], member_start[block + 1]):
+                x += stride[e] * (starts[member[e]] + row[member[e]])
+            at[block] = x
+            column = starts[first[block]]
+            width = starts[last[block]] - column
+            _shift(scores, entries, entries, x + column, column, width, 0.0, 1.0)
         if len(condition):
             _open(row, sizes, look_start, look_clause, look_mask, masks, condition, failed, alive)
         for _ in range(sweeps):
             still = True
             for a in range(attributes):
                 u, size = row[a], sizes[a]
-                cost[:size] = 0.0
-                for e in range(held_start[a], held_start[a + 1]):
-                    step = held_stride[e]
-                    base = flat[held_set[e]] - step * u
-                    for v in range(size):
-                        cost[v] += gradient[base + step * v]
+                cost[:size] = scores[starts[a] : starts[a + 1]]
                 best, to = cost[u], u
                 if len(condition):
                     _weigh_conditions(
                         a, u, size, 0.0, look_start, look_clause, look_mask, masks, condition,
-                        failed, alive, pull, level, cost,
+                        failed, alive, pull, flat, cost,
                     )  # fmt: skip
                 # Rounding must not make two equal cells take turns for ever.
                 least = best - 1e-12 * abs(best)
@@ -290,11 +416,17 @@ def descend(  # type: ignore[no-untyped-def]
                     continue
                 still = False
                 for e in range(held_start[a], held_start[a + 1]):
-                    flat[held_set[e]] += held_stride[e] * (to - u)
+                    block = held_block[e]
+                    x, y = at[block], at[block] + held_stride[e] * (to - u)
+                    column = starts[first[block]]
+                    width = starts[last[block]] - column
+                    _shift(scores, entries, entries, x + column, column, width, 0.0, -1.0)
+                    _shift(scores, entries, entries, y + column, column, width, 0.0, 1.0)
+                    at[block] = y
                 if len(condition):
                     _turn_conditions(
                         a, u, to, 0.0, look_start, look_clause, look_mask, masks, condition,
-                        failed, alive, pull, level,
+                        failed, alive, pull, flat,
                     )  # fmt: skip
                 row[a] = to
                 codes[a, r] = to

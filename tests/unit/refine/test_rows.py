@@ -134,15 +134,16 @@ def test_more_rounds_never_raise_the_value():
 
 def _moved(asked, codes, weights, bend):
     """The values before and after a sweep, and what the sweep says it gained."""
-    p, v, c = asked.layout, asked.layout.views, asked.conditions
+    p, b, c = asked.layout, asked.layout.whole_blocks, asked.conditions
     before, gradient = asked.gradient(asked.margins(codes, weights))
-    curvature, unit = asked.curvature[v.source] * bend, float(weights[0])
+    curvature, unit = asked.curvature[b.source] * bend, float(weights[0])
     every, slack = np.arange(len(weights)), np.zeros(len(weights))
     gain, moves = move_rows(
-        codes, weights, every, slack, gradient.cells[v.source] + 0.5 * unit * curvature, unit,
-        curvature, p.sizes, v.offset, v.member_start, v.member, v.stride, v.read_start,
-        v.read_view, v.read_stride, v.write_start, v.write_view, v.write_stride, c.look_start,
-        c.look_clause, c.look_mask, c.masks, c.condition, gradient.pull, c.weights * bend,
+        codes, weights, every, slack, gradient.cells[b.source] + 0.5 * unit * curvature, unit,
+        curvature, asked.even_curvature * bend, p.starts, b.origin, b.first, b.last,
+        b.member_start, b.member, b.stride, b.held_start, b.held_block, b.held_stride, b.run_start,
+        b.run_block, c.look_start, c.look_clause, c.look_mask, c.masks, c.condition,
+        gradient.pull, c.weights * bend,
     )  # fmt: skip
     after = asked.value(asked.margins(codes, weights))
     return before, after, gain, moves
@@ -162,23 +163,68 @@ def test_a_sweep_gains_exactly_what_it_says_where_the_curvature_is_exact(kind):
     assert before - after == pytest.approx(gain, rel=1e-9)
 
 
+def _swept_plainly(asked, codes, weights):
+    """The same sweep, move by move from the definition: what it gains, and how often rows move."""
+    places, gradient = asked.layout, asked.gradient(asked.margins(codes, weights))[1].cells
+    gain = moves = 0.0
+    for r, w in enumerate(weights):
+        for a, size in enumerate(places.sizes):
+            changes = []
+            for v in range(size):
+                there = codes[:, [r, r]].copy()
+                there[a, 1] = v
+                # One record more in the new cells, one less in the old ones.
+                step = places.margins(there, np.array([-w, w]))
+                # Both ends of a move bend the model, whether or not they are one cell.
+                change = gradient @ step + 0.5 * asked.curvature @ step**2
+                changes.append(0.0 if v == codes[a, r] else change)
+            to = int(np.argmin(changes))
+            if changes[to] < 0:
+                there = np.column_stack([codes[:, r], codes[:, r]])
+                there[a, 1] = to
+                gradient += asked.curvature * places.margins(there, np.array([-w, w]))
+                gain, moves, codes[a, r] = gain - changes[to], moves + 1, to
+    return gain, moves
+
+
+@pytest.mark.parametrize("ways", [(2, 1), (3, 1), (3, 2)])
 @pytest.mark.parametrize("is_even", [True, False])
-def test_a_sweep_through_tables_in_a_second_order_is_the_same_sweep(monkeypatch, is_even):
-    """Long attributes are read where their cells stand together, whatever the rows weigh."""
-    domain = sf.Domain({"a": 9, "b": 12, "c": 10})
-    fit, _, _ = _noisy(sf.marginals(domain, 2) | sf.marginals(domain, 1), 300, 5.0, 3)
+def test_a_sweep_over_blocks_is_the_sweep_of_the_definition(is_even, ways):
+    """Even and uneven weights of rows, and curvatures that differ from cell to cell or not."""
+    domain = sf.Domain({"a": 3, "b": 4, "c": 2, "d": 5})
+    work = sf.marginals(domain, ways[0]) | sf.marginals(domain, ways[1])
+    fit, _, _ = _noisy(work, 300, 5.0, 3)
     draw = np.random.default_rng(2)
-    weights = np.full(200, 1.5) if is_even else draw.uniform(0.5, 2.5, 200)
-    out = []
-    for cells in (8, 10**6):  # with copies, and without
-        monkeypatch.setattr(row_problem, "LIMITS", replace(LIMITS, row_view_cells=cells))
-        asked, codes = problem(fit, 300.0), _drawn(domain, 200, 1)
-        assert (len(asked.layout.views.source) > asked.layout.length) == (cells == 8)
-        out.append((_moved(asked, codes, weights, 1.0), codes))
-    (one, codes), (two, others) = out
-    assert np.array_equal(codes, others)
-    assert one == pytest.approx(two)
-    assert one[0] - one[1] == pytest.approx(one[2], rel=1e-9)
+    if not is_even:
+        uneven = [replace(p, weights=draw.uniform(0.5, 2, len(p.values))) for p in fit.parts]
+        fit = replace(fit, parts=tuple(uneven))
+    weights = np.full(60, 5.0) if is_even else draw.uniform(3.0, 7.0, 60)
+    asked, codes = problem(fit, 300.0), _drawn(domain, 60, 1)
+    assert (asked.even_curvature.size > 0) == is_even
+    plainly = codes.copy()
+    before, after, gain, moves = _moved(asked, codes, weights, 1.0)
+    assert (gain, moves) == pytest.approx(_swept_plainly(asked, plainly, weights))
+    assert np.array_equal(codes, plainly)
+    assert before - after == pytest.approx(gain, rel=1e-9)
+
+
+def test_margins_of_blocks_are_those_of_each_table():
+    domain = sf.Domain({"a": 3, "b": 4, "c": 2, "d": 5})
+    sizes = {a.name: a.size for a in domain}
+    sets = ((), ("a",), ("b", "d"), ("a", "b"), ("a", "c", "d"), ("a", "d"), ("a", "b", "d"))
+    places, codes = row_problem.layout(sizes, sets), _drawn(domain, 200, 5)
+    weights = np.random.default_rng(1).uniform(0, 1, 200)
+    whole = np.zeros(domain.shape)
+    np.add.at(whole, tuple(codes), weights)
+    tables = []
+    for names in sets:
+        rest = tuple(i for i, n in enumerate(sizes) if n not in names)
+        tables.append(whole.sum(axis=rest).reshape(-1))
+    assert places.margins(codes, weights) == pytest.approx(np.concatenate(tables))
+    # The sum of the scores by weight is the inner product with the margins: an adjoint.
+    gradient = np.random.default_rng(2).normal(size=places.length)
+    inner = float(places.scores(codes, gradient) @ weights)
+    assert inner == pytest.approx(float(gradient @ np.concatenate(tables)))
 
 
 def test_after_few_moves_margins_are_those_of_all_rows():
