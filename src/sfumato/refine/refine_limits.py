@@ -177,6 +177,11 @@ class RefineLimits:
     feasible_rows_share: float = 1e-3
     """The share of weight for rows that are added where published counts need some."""
 
+    row_entry_steps: float = 24.0
+    """Multiplications in the time of one entry of a row that is looked up by its place."""
+    run_entry_steps: float = 6.0
+    """Multiplications in the time of one entry in a run of neighbours that are added up."""
+
     # rows: where rows start
     product_rounds: int = 40
     """Steps towards the best product of one-way tables; a start need not be the best one."""

@@ -14,12 +14,13 @@ always. ``make_possible`` and ``meet_published`` return rows that constraints al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge
@@ -55,9 +56,6 @@ __all__ = [
     "with_published",
 ]
 
-
-ROW_ENTRY = 16.0  # multiplications in the time of one entry of a row, looked up by its place
-RUN_ENTRY = 6.0  # and of one entry in a run of neighbours
 
 # Conditions over too many cells to tabulate
 
@@ -250,7 +248,7 @@ class RowLayout:
     def sweep(self) -> float:
         """Multiplications of one row when all cells of all of its attributes are tried, about."""
         readers = np.diff(self.held_start)
-        return RUN_ENTRY * float((self.sizes * (readers + 4)).sum())
+        return LIMITS.run_entry_steps * float((self.sizes * (readers + 4)).sum())
 
     @cached_property
     def starts(self) -> Integers:
@@ -270,38 +268,53 @@ class RowLayout:
     @cached_property
     def _totals(self) -> Integers:
         """The cells of sets without an attribute: the number of records."""
-        return self.offset[np.diff(self.member_start) == 0]
+        return np.asarray(self.offset[np.diff(self.member_start) == 0], dtype=np.int64)
+
+    @property
+    def _places(self) -> tuple[npt.NDArray[np.integer], ...]:
+        """The blocks as loops over places read them: what is added up has no sign."""
+        b = self.blocks
+        starts, origin, stride = (x.view(np.uint64) for x in (self.starts, b.origin, b.stride))
+        return starts, origin, b.first, b.last, b.member_start, b.member, stride
 
     def slice_of(self, s: int) -> slice:
         """The cells of one set."""
         return slice(int(self.offset[s]), int(self.offset[s] + self.cells[s]))
 
+    def from_blocks(self, entries: Array, total: float) -> Array:
+        """The cells of the layout, from the entries of ``blocks`` and the number of records."""
+        out = np.empty(self.length)
+        out[self.blocks.source] = entries
+        out[self._totals] = total
+        return out
+
+    def pieces(self, blocks: RowBlocks, entries: Array) -> Iterator[tuple[list[int], slice, Array]]:
+        """For every block its attributes R, its columns, and its entries: cells of R x columns."""
+        begin = 0
+        for block in range(len(blocks.origin)):
+            ends = blocks.member_start[block : block + 2]
+            rest = blocks.member[slice(*ends)].tolist()
+            run = slice(*self.starts[[blocks.first[block], blocks.last[block]]].tolist())
+            rows, width = prod(self.sizes[rest].tolist()), run.stop - run.start
+            yield rest, run, entries[begin : begin + rows * width].reshape(rows, width)
+            begin += rows * width
+
     def margins(self, codes: Codes, weights: Array) -> Array:
         """The margins of weighted rows over all sets."""
         from sfumato.solve.row_kernels import add_margins
 
-        b = self.blocks
-        entries, out = np.zeros(len(b.source)), np.empty(self.length)
-        spend(ROW_ENTRY * len(self.sets) * codes.shape[1])
-        add_margins(
-            codes, weights, self.starts, b.origin, b.first, b.last, b.member_start, b.member,
-            b.stride, entries,
-        )  # fmt: skip
-        out[b.source] = entries
-        out[self._totals] = weights.sum()
-        return out
+        entries = np.zeros(len(self.blocks.source))
+        spend(LIMITS.row_entry_steps * len(self.sets) * codes.shape[1])
+        add_margins(codes, weights, *self._places, entries)
+        return self.from_blocks(entries, float(weights.sum()))
 
     def scores(self, codes: Codes, gradient: Array) -> Array:
         """For every row the sum of the entries of its cells."""
         from sfumato.solve.row_kernels import add_scores
 
-        b = self.blocks
         out = np.full(codes.shape[1], float(gradient[self._totals].sum()))
-        spend(ROW_ENTRY * len(self.sets) * codes.shape[1])
-        add_scores(
-            codes, gradient[b.source], self.starts, b.origin, b.first, b.last, b.member_start,
-            b.member, b.stride, out,
-        )  # fmt: skip
+        spend(LIMITS.row_entry_steps * len(self.sets) * codes.shape[1])
+        add_scores(codes, gradient[self.blocks.source], *self._places, out)
         return out
 
 
@@ -315,8 +328,8 @@ class RowBlocks:
     a a run of attributes next to each other, so that the entries of one cell of R are next to each
     other, too. Sums over whole runs take a fraction of the time of sums over tables.
 
-    ``source`` are the cells of the layout behind the entries, block by block; the other names are
-    those of ``solve/row_kernels.py``.
+    ``source`` are the cells of the layout behind the entries, block by block, -1 where a run goes
+    on over an attribute of R; the other names are those of ``solve/row_kernels.py``.
     """
 
     source: Integers
@@ -332,21 +345,27 @@ class RowBlocks:
     run_start: Integers
     run_block: Integers
 
+    def entries(self, cells: Array) -> Array:
+        """The entries of all blocks, from the cells of the layout; 0 where there is none."""
+        return np.append(cells, 0.0)[self.source]
+
 
 def _blocks(places: RowLayout, *, is_whole: bool) -> RowBlocks:
     """Every set with its last attribute in a run; if whole, with each of its attributes in one."""
     from sfumato.solve.row_kernels import fill_sources
 
     starts = places.starts.tolist()
-    first, last, entry_set, rests = [], [], [], []
-    for rest, completions in _by_rest(places, is_whole).items():
-        for a, s in sorted(completions):
-            if not (rests and rests[-1] == rest and last[-1] == a):
-                first.append(a)
-                last.append(a)
-                rests.append(rest)
-            last[-1] += 1
-            entry_set.append(s)
+    runs_of = [
+        (first, last, rest, sets)
+        for rest, completions in _by_rest(places, is_whole).items()
+        for first, last, sets in _runs(completions, rest if is_whole else ())
+    ]
+    # Those over the same attributes next to each other: they are added up together.
+    runs_of.sort(key=lambda run: run[:2])
+    first, last, rests, sets = (
+        (list(x) for x in zip(*runs_of, strict=True)) if runs_of else ([],) * 4
+    )
+    entry_set = [s for of in sets for s in of]
     member_start = np.cumsum([0, *map(len, rests)], dtype=np.int64)
     width = [starts[j] - starts[i] for i, j in zip(first, last, strict=True)]
     origin, stride, length = [], [], 0
@@ -359,8 +378,9 @@ def _blocks(places: RowLayout, *, is_whole: bool) -> RowBlocks:
             held[a].append((block, step))
             at -= step * starts[a]
             step *= int(places.sizes[a])
-        for a in range(first[block], last[block]):
-            runs[a].append((block, 0))
+        for a, s in zip(range(first[block], last[block]), sets[block], strict=True):
+            if s >= 0:
+                runs[a].append((block, 0))
         origin.append(at)
         stride += reversed(steps)
         length += step
@@ -384,9 +404,22 @@ def _blocks(places: RowLayout, *, is_whole: bool) -> RowBlocks:
     )
 
 
-def _by_rest(
-    places: RowLayout, is_whole: bool
-) -> dict[tuple[int, ...], list[tuple[int, int]]]:
+def _runs(
+    completions: Sequence[tuple[int, int]], rest: tuple[int, ...]
+) -> list[tuple[int, int, list[int]]]:
+    """Runs of neighbouring attributes, each with its sets; those of the rest leave no gap."""
+    out: list[tuple[int, int, list[int]]] = []
+    for a, s in sorted(completions):
+        first, last, sets = out.pop() if out else (a, a, [])
+        between = range(last, a)
+        if a < last or any(x not in rest for x in between):
+            out.append((first, last, sets))
+            first, sets, between = a, [], range(0)
+        out.append((first, a + 1, [*sets, *(-1 for _ in between), s]))
+    return out
+
+
+def _by_rest(places: RowLayout, is_whole: bool) -> dict[tuple[int, ...], list[tuple[int, int]]]:
     """By the other attributes of a set: the attributes that complete it, and the set."""
     out: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for s in range(len(places.sets)):

@@ -80,7 +80,7 @@ def best_product(problem: RowProblem) -> list[Array]:
         if problem.layout.length <= LIMITS.row_tables_large
         else LIMITS.product_rounds_large
     ):
-        slopes = [_slope(problem, shares, gradient.cells, a) for a in range(len(shares))]
+        slopes = _slopes(problem, shares, gradient.cells)
         slopes = [g - float(g @ p) for g, p in zip(slopes, shares, strict=True)]
         steepest = max((float(np.abs(g).max()) for g in slopes), default=0.0)
         if steepest == 0:
@@ -111,29 +111,28 @@ def _stepped(share: Array, by: Array) -> Array:
 def _product_margins(problem: RowProblem, shares: list[Array]) -> Gradient:
     """The margins of the product; wide conditions have their own values, and so pull nowhere."""
     places = problem.layout
-    out = np.empty(places.length)
-    for s in range(len(places.sets)):
-        table = np.full(1, problem.total)
-        for e in range(places.member_start[s], places.member_start[s + 1]):
-            table = np.multiply.outer(table, shares[places.member[e]]).reshape(-1)
-        out[places.slice_of(s)] = table
-    return Gradient(out, problem.conditions.values)
+    entries, columns = np.empty(len(places.blocks.source)), np.concatenate(shares)
+    for rest, run, part in places.pieces(places.blocks, entries):
+        np.multiply.outer(_product(shares, rest, problem.total), columns[run], out=part)
+    return Gradient(places.from_blocks(entries, problem.total), problem.conditions.values)
 
 
-def _slope(problem: RowProblem, shares: list[Array], cells: Array, attribute: int) -> Array:
-    """The derivative of f by one distribution: tables contracted with all the others."""
+def _slopes(problem: RowProblem, shares: list[Array], cells: Array) -> list[Array]:
+    """The derivatives of f by every distribution: tables contracted with all the others."""
     places = problem.layout
-    out = np.zeros(int(places.sizes[attribute]))
-    for e in range(places.held_start[attribute], places.held_start[attribute + 1]):
-        s = int(places.held_set[e])
-        names = places.member[places.member_start[s] : places.member_start[s + 1]].tolist()
-        table, at = cells[places.slice_of(s)], names.index(attribute)
-        for a in names[:at:-1]:  # axes after it, the last first, then those before it
-            table = table.reshape(-1, len(shares[a])) @ shares[a]
-        for a in names[:at]:
-            table = shares[a] @ table.reshape(len(shares[a]), -1)
-        out += table
-    return problem.total * out
+    entries = places.whole_blocks.entries(cells)
+    out = np.zeros(int(places.starts[-1]))
+    for rest, run, part in places.pieces(places.whole_blocks, entries):
+        out[run] += _product(shares, rest, problem.total) @ part
+    return np.split(out, places.starts[1:-1])
+
+
+def _product(shares: list[Array], attributes: Sequence[int], total: float) -> Array:
+    """The table of independent attributes, flat."""
+    out = np.full(1, total)
+    for a in attributes:
+        out = np.multiply.outer(out, shares[a]).reshape(-1)
+    return out
 
 
 def draw_product(shares: list[Array], rows: int, draws: Draws) -> Codes:
@@ -364,8 +363,9 @@ def _descend(problem: RowProblem, codes: Codes, gradient: Gradient) -> None:
 
     p, b, c = problem.layout, problem.layout.whole_blocks, problem.guarded
     spend(LIMITS.row_descents * p.sweep * codes.shape[1])
+    entries = b.entries(gradient.cells)
     descend(
-        codes, gradient.cells[b.source], p.starts, b.origin, b.first, b.last, b.member_start,
+        codes, entries, p.starts, b.origin, b.first, b.last, b.member_start,
         b.member, b.stride, b.held_start, b.held_block, b.held_stride, c.look_start,
         c.look_clause, c.look_mask, c.masks, c.condition, problem.guard(gradient.pull),
         LIMITS.row_descents,

@@ -48,7 +48,8 @@ def fill_sources(  # type: ignore[no-untyped-def]
 ):  # pragma: no cover  # fmt: skip
     """The cell of the layout behind every entry of all blocks, block by block.
 
-    ``entry_set`` lists the sets of all blocks, those of one block in the order of its attributes.
+    ``entry_set`` lists the sets of all blocks, those of one block in the order of its attributes;
+    -1 stands for none, in both.
     """
     code = np.zeros(len(sizes), dtype=np.int64)
     at, entry = 0, 0
@@ -62,6 +63,10 @@ def fill_sources(  # type: ignore[no-untyped-def]
             column = at
             for i in range(last[block] - first[block]):
                 own, s = first[block] + i, entry_set[entry + i]
+                if s < 0:  # no such set: a place that is left empty
+                    out[column : column + sizes[own]] = -1
+                    column += sizes[own]
+                    continue
                 x, step = offset[s], 0
                 for e in range(member_start[s], member_start[s + 1]):
                     if member[e] == own:
@@ -85,8 +90,8 @@ def fill_levels(source, gradient, curvature, half, level, bend):  # type: ignore
     """The entries of blocks: the gradient with half the curvature, and the curvature."""
     for i in range(len(source)):
         x = source[i]
-        bend[i] = curvature[x]
-        level[i] = gradient[x] + half * curvature[x]
+        bend[i] = curvature[x] if x >= 0 else 0.0
+        level[i] = gradient[x] + half * curvature[x] if x >= 0 else 0.0
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
@@ -94,7 +99,7 @@ def _turn(codes, starts, begin, end, out):  # type: ignore[no-untyped-def]  # pr
     """The codes of some rows, row by row, each moved to where its attribute starts."""
     for a in range(codes.shape[0]):
         for r in range(begin, end):
-            out[r - begin, a] = starts[a] + codes[a, r]
+            out[r - begin, a] = starts[a] + np.uint64(codes[a, r])
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
@@ -104,9 +109,11 @@ def add_margins(  # type: ignore[no-untyped-def]
     """Add the weight of every row to its entry of every set, in the order of blocks.
 
     Row by row: no two additions in a row go to the same place, so none waits for the one before.
+    Places are numbers without a sign, which need no test for being counted from the end; sums of
+    them are modulo 2^64, as the origins, which may be below 0, are too.
     """
     rows = codes.shape[1]
-    turned = np.empty((CHUNK, codes.shape[0]), dtype=np.int64)
+    turned = np.empty((CHUNK, codes.shape[0]), dtype=np.uint64)
     for begin in range(0, rows, CHUNK):
         end = min(begin + CHUNK, rows)
         _turn(codes, starts, begin, end, turned)
@@ -116,8 +123,9 @@ def add_margins(  # type: ignore[no-untyped-def]
                 at = origin[block]
                 for e in range(member_start[block], member_start[block + 1]):
                     at += stride[e] * z[member[e]]
-                for a in range(first[block], last[block]):
-                    out[at + z[a]] += w
+                run = z[first[block] : last[block]]
+                for i in range(len(run)):
+                    out[at + run[i]] += w
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
@@ -126,25 +134,27 @@ def add_scores(  # type: ignore[no-untyped-def]
 ):  # pragma: no cover
     """Add to every row its entries of all blocks: the adjoint of ``add_margins``."""
     rows = codes.shape[1]
-    turned = np.empty((CHUNK, codes.shape[0]), dtype=np.int64)
+    turned = np.empty((CHUNK, codes.shape[0]), dtype=np.uint64)
     for begin in range(0, rows, CHUNK):
         end = min(begin + CHUNK, rows)
         _turn(codes, starts, begin, end, turned)
         for r in range(begin, end):
             z = turned[r - begin]
-            even, odd = 0.0, 0.0  # two sums: neither waits for the other
+            one, two, three, four = 0.0, 0.0, 0.0, 0.0  # none of the sums waits for another
             for block in range(len(origin)):
                 at = origin[block]
                 for e in range(member_start[block], member_start[block + 1]):
                     at += stride[e] * z[member[e]]
-                a = first[block]
-                while a + 1 < last[block]:
-                    even += entries[at + z[a]]
-                    odd += entries[at + z[a + 1]]
-                    a += 2
-                if a < last[block]:
-                    even += entries[at + z[a]]
-            out[r] += even + odd
+                count = last[block] - first[block]
+                run = z[first[block] : last[block]]
+                for i in range(0, count - 3, 4):
+                    one += entries[at + run[i]]
+                    two += entries[at + run[i + 1]]
+                    three += entries[at + run[i + 2]]
+                    four += entries[at + run[i + 3]]
+                for i in range(count - count % 4, count):
+                    one += entries[at + run[i]]
+            out[r] += (one + two) + (three + four)
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
@@ -241,6 +251,48 @@ def _shift(cost, entries, bend, at, column, width, half, sign):  # type: ignore[
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
+def _add_runs(cost, entries, at, block, column, width):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add the runs of four blocks, over the same columns, to the costs: one pass for all."""
+    into = cost[column : column + width]
+    x, y = at[block] + column, at[block + 1] + column
+    one, two = entries[x : x + width], entries[y : y + width]
+    x, y = at[block + 2] + column, at[block + 3] + column
+    three, four = entries[x : x + width], entries[y : y + width]
+    for v in range(width):
+        into[v] += (one[v] + two[v]) + (three[v] + four[v])
+
+
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
+def _add_blocks(  # type: ignore[no-untyped-def]
+    cost, entries, bend, half, z, at, starts, origin, first, last, member_start, member, stride
+):  # pragma: no cover
+    """Where the runs of a row begin, and what the cells of all attributes cost: their sum."""
+    blocks = len(origin)
+    for block in range(blocks):
+        x = origin[block]
+        for e in range(member_start[block], member_start[block + 1]):
+            x += stride[e] * z[member[e]]
+        at[block] = x
+    cost[:] = 0.0
+    block = 0
+    while block < blocks:
+        column = starts[first[block]]
+        width, end = starts[last[block]] - column, block + 3
+        # Blocks of one place are next to each other where ends agree: _blocks orders them so.
+        if (
+            half == 0.0 and end < blocks
+            and first[end] == first[block] and last[end] == last[block]
+            and first[block + 1] == first[block] and last[block + 1] == last[block]
+            and first[block + 2] == first[block] and last[block + 2] == last[block]
+        ):  # fmt: skip
+            _add_runs(cost, entries, at, block, column, width)
+            block += 4
+        else:
+            _shift(cost, entries, bend, at[block] + column, column, width, half, 1.0)
+            block += 1
+
+
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
 def _add_own(own, bend, z, at, first, last, sign):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add the curvature at the cells of a row in one block to that of its attributes."""
     for a in range(first, last):
@@ -316,20 +368,16 @@ def move_rows(  # type: ignore[no-untyped-def]
         for a in range(attributes):
             row[a] = codes[a, r]
             z[a] = starts[a] + row[a]
-        cost[:] = 0.0
+        _add_blocks(
+            cost, level, bend, half, z, at, starts, origin, first, last, member_start, member,
+            stride,
+        )  # fmt: skip
         if is_even:
             own[:] = even_bend
         else:
             own[:] = 0.0
-        for block in range(len(origin)):
-            x = origin[block]
-            for e in range(member_start[block], member_start[block + 1]):
-                x += stride[e] * z[member[e]]
-            at[block] = x
-            column = starts[first[block]]
-            _shift(cost, level, bend, x + column, column, starts[last[block]] - column, half, 1.0)
-            if not is_even:
-                _add_own(own, bend, z, x, first[block], last[block], 1.0)
+            for block in range(len(origin)):
+                _add_own(own, bend, z, at[block], first[block], last[block], 1.0)
         if len(condition):
             _open(row, sizes, look_start, look_clause, look_mask, masks, condition, failed, alive)
         for a in range(attributes):
@@ -342,14 +390,15 @@ def move_rows(  # type: ignore[no-untyped-def]
                     failed, alive, pull, pull_bend, costs,
                 )  # fmt: skip
             costs[u] = np.inf
-            to = 0
-            for v in range(1, len(costs)):
-                if costs[v] < costs[to]:
-                    to = v
-            best = costs[to]
+            best = np.inf
+            for v in range(len(costs)):
+                best = min(best, costs[v])
             if not best < stay:
                 slack[r] = min(slack[r], best - stay)
                 continue
+            to = 0
+            while costs[to] != best:
+                to += 1
             gain += w * (stay - best)
             moves += 1
             slack[r] = 0.0
@@ -379,21 +428,18 @@ def descend(  # type: ignore[no-untyped-def]
     cost = np.empty(sizes.max())
     at = np.empty(len(origin), dtype=np.int64)
     row = np.empty(attributes, dtype=np.int64)
+    z = np.empty(attributes, dtype=np.int64)
     failed = np.zeros(len(condition), dtype=np.int64)
     alive = np.zeros(len(pull), dtype=np.int64)
     flat = np.zeros(len(pull))  # no curvature: the gradient stays as it is
     for r in range(rows):
         for a in range(attributes):
             row[a] = codes[a, r]
-        scores[:] = 0.0
-        for block in range(len(origin)):
-            x = origin[block]
-            for e in range(member_start[block], member_start[block + 1]):
-                x += stride[e] * (starts[member[e]] + row[member[e]])
-            at[block] = x
-            column = starts[first[block]]
-            width = starts[last[block]] - column
-            _shift(scores, entries, entries, x + column, column, width, 0.0, 1.0)
+            z[a] = starts[a] + row[a]
+        _add_blocks(
+            scores, entries, entries, 0.0, z, at, starts, origin, first, last, member_start,
+            member, stride,
+        )  # fmt: skip
         if len(condition):
             _open(row, sizes, look_start, look_clause, look_mask, masks, condition, failed, alive)
         for _ in range(sweeps):

@@ -16,7 +16,6 @@ from sfumato.planning.public_draws import Draws
 from sfumato.refine import row_problem
 from sfumato.refine import rows as rows_module
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
-from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import problem
 from sfumato.refine.rows import (
     WeightedRows,
@@ -136,10 +135,10 @@ def _moved(asked, codes, weights, bend):
     """The values before and after a sweep, and what the sweep says it gained."""
     p, b, c = asked.layout, asked.layout.whole_blocks, asked.conditions
     before, gradient = asked.gradient(asked.margins(codes, weights))
-    curvature, unit = asked.curvature[b.source] * bend, float(weights[0])
+    curvature, unit = b.entries(asked.curvature * bend), float(weights[0])
     every, slack = np.arange(len(weights)), np.zeros(len(weights))
     gain, moves = move_rows(
-        codes, weights, every, slack, gradient.cells[b.source] + 0.5 * unit * curvature, unit,
+        codes, weights, every, slack, b.entries(gradient.cells) + 0.5 * unit * curvature, unit,
         curvature, asked.even_curvature * bend, p.starts, b.origin, b.first, b.last,
         b.member_start, b.member, b.stride, b.held_start, b.held_block, b.held_stride, b.run_start,
         b.run_block, c.look_start, c.look_clause, c.look_mask, c.masks, c.condition,
