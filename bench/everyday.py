@@ -25,6 +25,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from math import sinh, sqrt
 from typing import Any
 
 import numpy as np
@@ -285,5 +286,13 @@ def main() -> None:
         ratio = f"{ours / theirs:.2f}" if theirs else "-"
         rows.add_row(task.name, *numbers, f"{ours:.4g}", f"{theirs:.4g}", ratio, task.unit)
     show(rows)
+    domain = sf.Domain([sf.Integer("age", *AGES)])
+    for epsilon in (0.1, EPSILON, 4.0):
+        ours = sf.plan(sf.marginals(domain, 1), sf.Budget(epsilon=epsilon)).rmse
+        theirs = 1 / (sqrt(2) * sinh(epsilon / 2))  # the discrete Laplace law of scale 1 / epsilon
+        print(
+            f"\nHistogram at epsilon {epsilon:g} by law: {ours:.4g}, OpenDP {theirs:.4g}, "
+            f"ratio {ours / theirs:.4f}."
+        )
     for name in left_out():
         print(f"\nLeft out: {name} is not installed beside this Python.")

@@ -267,6 +267,13 @@ def _wrong_noise() -> tuple[Subject[Answers] | Subject[Table], ...]:
         _halved(),
         _half_norm(),
         _by_length(),
+        _scaled("Laplace noise on whole numbers 25% low", "laplace", Fraction(3, 4)),
+        _subject(
+            "Laplace noise on a coarser grid than the values",
+            _coarser,
+            one_more,
+            score=lambda outputs: np.asarray(outputs[:, 0] % 1),
+        ),
         _one_character_of_each_degree(),
     )
 
@@ -282,6 +289,13 @@ def _float_laplace(exact: Array, source: WordSource) -> Array:
 def _reused(exact: Array, source: WordSource) -> Array:
     """The same noise on every count: their differences are exact."""
     return np.asarray(exact + _laplace(1, (len(exact), 1), source))
+
+
+def _coarser(exact: Array, source: WordSource) -> Array:
+    """Half the count with noise in whole numbers: whether a count is even is seen in the half."""
+    return np.asarray(
+        exact / 2 + discrete_laplace(Fraction(1), exact.size, source).reshape(exact.shape)
+    )
 
 
 def _cells() -> tuple[Domain, Callable[[Noise], Strategy]]:

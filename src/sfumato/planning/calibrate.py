@@ -7,7 +7,10 @@ differential privacy", applied to the blocks divided by their scales). Adding La
 scale ``s_b`` is epsilon-DP with ``epsilon = max sum_b |M_b (h - h')|_1 / s_b`` (Dwork, McSherry,
 Nissim, Smith 2006, "Calibrating noise to sensitivity in private data analysis").
 Rounding a Gaussian to the grid is post-processing; the discrete Laplace on the grid obeys the
-same bound because what is measured lies on the grid (Ghosh, Roughgarden, Sundararajan 2009).
+same bound because what is measured lies on the grid (Ghosh, Roughgarden, Sundararajan 2012). It is
+drawn on the grid of the measured values themselves, the integers for counts: no finer noise of the
+same epsilon has a smaller variance (docs/proofs/discrete-laplace.md, Theorem 4). A Gaussian rounded
+to a coarse grid would have a larger one: its grid is fine.
 
 Neighbours: ``add-remove`` moves h by one cell, so the maximum is over columns of M.
 ``replace-one`` moves it by ``e_i - e_j``: mu^2 takes the squared diameter of the columns of all
@@ -45,6 +48,7 @@ from sfumato.errors import PlanError
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import may_lose_a_record
 from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.privacy.privacy_limits import LIMITS as PRIVACY_LIMITS
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.unit_moves import bound_of_groups, moved_by_groups
 from sfumato.types import Neighbours, Noise
@@ -69,6 +73,7 @@ def calibrate(
     unit: PrivacyUnit | None = None,
     *,
     may_drop_records: bool = False,
+    is_fine: bool = False,
 ) -> tuple[BlockNoise, ...]:
     """The least noise for a privacy loss: ``mu`` for Gaussian noise, ``epsilon`` for Laplace.
 
@@ -79,6 +84,7 @@ def calibrate(
         unit: Whose presence is protected; one row if None.
         may_drop_records: Whether the source is a query, a view or an expression, so that a replaced
             record may not be counted at all.
+        is_fine: Whether all grids are fine beside the noise, as they were in earlier versions.
 
     Returns:
         The noise of every measured block.
@@ -89,10 +95,10 @@ def calibrate(
     if moved == 0:
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
     scale = moved ** (1 / p) / loss * SENSITIVITY_SLACK
-    noise = _scaled(strategy, scale)
+    noise = _scaled(strategy, scale, is_fine)
     rounding = _rounding(strategy, noise, neighbours, unit)
     if rounding:
-        noise = _scaled(strategy, scale * loss / (loss - rounding))
+        noise = _scaled(strategy, scale * loss / (loss - rounding), is_fine)
     allowed = Fraction(loss) ** p
     paid = privacy_loss(strategy, noise, neighbours, unit, may_drop_records=may_drop_records)
     if paid > allowed:
@@ -166,9 +172,10 @@ def privacy_loss(
     return Fraction(loss) * (1 + Fraction(1, 2**30))
 
 
-def _scaled(strategy: Strategy, scale: float) -> tuple[BlockNoise, ...]:
+def _scaled(strategy: Strategy, scale: float, is_fine: bool) -> tuple[BlockNoise, ...]:
     parts = zip(strategy.shares, strategy.block_bits, strategy.block_units, strict=True)
-    return tuple(_on_grid(strategy.noise, scale / share, b, u) for share, b, u in parts)
+    law = strategy.noise
+    return tuple(_on_grid(law, scale / share, bits, units, is_fine) for share, bits, units in parts)
 
 
 def _rounding(
@@ -229,8 +236,10 @@ def _moved(
     return by_rows if by_groups is None else min(by_rows, by_groups)
 
 
-def _on_grid(noise: Noise, scale: float, fraction_bits: int, unit_bits: int) -> BlockNoise:
-    """The scale rounded up to whole steps of a grid that holds the measured values.
+def _on_grid(
+    noise: Noise, scale: float, fraction_bits: int, unit_bits: int, is_fine: bool
+) -> BlockNoise:
+    """The scale rounded up, on a grid that holds the measured values.
 
     Sums of values are far finer than noise needs to be: they are rounded to the grid.
     """
@@ -239,6 +248,11 @@ def _on_grid(noise: Noise, scale: float, fraction_bits: int, unit_bits: int) -> 
             f"a noise scale of {scale:.3g} counts is outside the range 2^-40 to 2^60 that can be "
             "drawn exactly; change the budget"
         )
+    if noise == "laplace" and not unit_bits and not is_fine:
+        bits = max(fraction_bits, PRIVACY_LIMITS.whole_steps_log2 - floor(log2(scale)))
+        finer = LIMITS.whole_scale_bits - floor(log2(scale)) - bits
+        if finer > 0:
+            return BlockNoise(noise, ceil(ldexp(scale, bits + finer)), bits, finer)
     bits = max(LIMITS.scale_bits - floor(log2(scale)), fraction_bits)
     if unit_bits or bits + floor(log2(scale)) >= DRAWN_BITS:
         if noise == "laplace" and not unit_bits:

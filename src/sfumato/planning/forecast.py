@@ -19,12 +19,13 @@ import numpy as np
 
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, WorkloadError
-from sfumato.planning.calibrate import excess_of_unit, privacy_loss
+from sfumato.planning.calibrate import calibrate, excess_of_unit, privacy_loss
 from sfumato.planning.joint_errors import AllWithin, JointErrors
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import Budget, may_lose_a_record
 from sfumato.privacy.cost import Cost
-from sfumato.privacy.noise_laws import BlockNoise, laplace_mixture_quantile
+from sfumato.privacy.gaussian import float_down
+from sfumato.privacy.noise_laws import SMOOTH, BlockNoise, NoiseTails, whole_gain
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.biased import folded_normal_quantile
 from sfumato.text import did_you_mean, listing, shown
@@ -97,6 +98,7 @@ class Spread:
     variances: Array
     shapes: Array | None = None
     biases: Array | None = None
+    tails: NoiseTails = SMOOTH
 
     def standard_errors(self, rows: slice = ALL) -> Array:
         """The standard deviations of the noise."""
@@ -108,7 +110,7 @@ class Spread:
         if self.biases is not None:
             return self._widened(errors, self.biases[rows], level)
         shapes = np.array([np.inf]) if self.shapes is None else self.shapes[rows]
-        return np.asarray(errors * laplace_mixture_quantile(shapes, level), dtype=np.float64)
+        return np.asarray(errors * self.tails.quantile(shapes, level), dtype=np.float64)
 
     def _widened(self, errors: Array, biases: Array, level: float) -> Array:
         ratio = np.divide(biases, errors, out=np.zeros_like(errors), where=errors > 0)
@@ -159,6 +161,21 @@ class Forecast:
     def block_variances(self) -> tuple[float, ...]:
         """The noise variance of every measured block."""
         return tuple(n.variance for n in self.noise)
+
+    @property
+    def on_fine_grids(self) -> Forecast:
+        """The same with Laplace noise on grids that are fine beside it, as it was drawn before."""
+        if self.strategy.noise != "laplace":
+            return self
+        loss = float_down(self.budget.pure_epsilon)
+        whose, drops = (self.neighbours, self.unit), self.may_drop_records
+        noise = calibrate(self.strategy, loss, *whose, may_drop_records=drops, is_fine=True)
+        return replace(self, noise=noise)
+
+    @cached_property
+    def tails(self) -> NoiseTails:
+        """How far sums of the noise reach."""
+        return NoiseTails.of(self.noise)
 
     @cached_property
     def groups(self) -> tuple[GroupForecast, ...]:
@@ -258,10 +275,17 @@ class Forecast:
         ``replace_one_bound`` one for replace-one neighbours (of single records, not of persons with
         several), at unit noise, on the weighted squared error of the objective: their sum, or the
         largest. It is one for Laplace noise too, as no column is shorter in L1 than in L2, but a
-        loose one. For a unit with groups it is multiplied by what a person adds at least
+        loose one; on a grid such noise errs `whole_gain` times as much at least. For a unit with
+        groups it is multiplied by what a person adds at least
         (`strategy.unit_moves.bound_of_groups`): nearly tight where all groups are asked alike,
         loose elsewhere.
         """
+        at_unit_noise = self._certificate_at_unit_noise
+        return None if at_unit_noise is None else at_unit_noise * self._over_whole_noise
+
+    @cached_property
+    def _certificate_at_unit_noise(self) -> float | None:
+        """The same for noise of unit variance, or of Laplace noise without a grid."""
         bound, strategy = self.known_bound, self.strategy
         if not bound or strategy.records is not None:
             return None
@@ -270,22 +294,41 @@ class Forecast:
         error = strategy.weighted_error(self.objective, self.neighbours, self._drops)
         return sqrt(error * excess_of_unit(strategy, self.unit, self.neighbours) / bound)
 
+    @cached_property
+    def _over_whole_noise(self) -> float:
+        """The error over that of noise without a grid, over the least that this can be."""
+        if not self.tails.scales:
+            return 1.0
+        smooth = self.strategy.group_variances([2 * n.scale**2 for n in self.noise])
+        ratio = self._objective_variance(*self._group_variances()) / self._objective_variance(
+            *smooth
+        )
+        return sqrt(ratio) / whole_gain(float(self.budget.pure_epsilon))
+
+    def _objective_variance(self, totals: Sequence[float], greatest: Sequence[float]) -> float:
+        """What the objective makes small: the sum, or the greatest, by the weights of the terms."""
+        weights = [t.weight**2 for t in self.workload.terms]
+        if self.objective == "max":
+            return float(max(w * v for w, v in zip(weights, greatest, strict=True)))
+        return float(sum(w * v for w, v in zip(weights, totals, strict=True)))
+
     @property
     def certified_noise(self) -> tuple[Noise, ...]:
         """The kinds of noise of the factorizations that the certificate speaks of.
 
         With a lower bound B at unit noise no factorization errs less than ``sqrt(B) / mu`` with
-        Gaussian noise, nor than ``sqrt(2 B) / epsilon`` with Laplace noise of this budget. The
-        certificate compares with the bound of the plan's own noise; where that is the smaller of
-        the two it holds for either noise. It says nothing of other laws of noise, nor of answers
-        that are biased.
+        Gaussian noise, nor than ``sqrt(2 B) / epsilon`` times `whole_gain` with Laplace noise of
+        this budget. The certificate compares with the bound of the plan's own noise; where that is
+        the smaller of the two it holds for either noise. It says nothing of other laws of noise,
+        nor of answers that are biased.
         """
         own, mu = self.strategy.noise, self.budget.gaussian_mu
         if mu is None:
             return (own,)
+        epsilon = float(self.budget.pure_epsilon)
         units: dict[Noise, float] = {
             "gaussian": 1 / mu,
-            "laplace": sqrt(2) / float(self.budget.pure_epsilon),
+            "laplace": sqrt(2) / epsilon * whole_gain(epsilon),
         }
         return ("gaussian", "laplace") if units[own] == min(units.values()) else (own,)
 
@@ -298,9 +341,10 @@ class Forecast:
     def lower_bound(self) -> float | None:
         """The certified bound at unit noise: on ``gamma``, or on the weighted largest error."""
         bound = self.known_bound
-        if self.certificate is None or bound is None:
+        certificate = self._certificate_at_unit_noise
+        if certificate is None or bound is None:
             return None
-        return sqrt(bound) if self.objective == "max" else self.gamma / self.certificate
+        return sqrt(bound) if self.objective == "max" else self.gamma / certificate
 
     def standard_errors(self, term: int) -> Array:
         """The standard error of every answer of a group, unless they are too many to be listed."""
@@ -318,7 +362,8 @@ class Forecast:
         if self.strategy.records is not None:
             return Spread(variances, biases=self.biases(term))
         is_normal = self.strategy.noise == "gaussian"
-        return Spread(variances, None if is_normal else self.strategy.effective_terms(term))
+        shapes = None if is_normal else self.strategy.effective_terms(term)
+        return Spread(variances, shapes, tails=self.tails)
 
     def covariance(self, group: str, queries: Sequence[int]) -> Array:
         """The covariance matrix of the listed answers of a group, by their numbers."""
@@ -338,8 +383,8 @@ class Forecast:
         """Half the width of the confidence interval of every answer of a group.
 
         Exact for Gaussian noise up to the grid (2^-16 of the scale); for Laplace noise exact for
-        single draws and sums of equal draws, kurtosis-matched for other combinations. Where the
-        strategy is biased it holds for the worst bias (``biased.py``).
+        single draws, whole steps of their grid, kurtosis-matched and half a step wider for
+        combinations. Where the strategy is biased it holds for the worst bias (``biased.py``).
         """
         return self.spread(term).half_widths(level)
 
@@ -444,6 +489,7 @@ class CombinationError:
     standard_error: float
     shape: float
     bias: float = 0.0
+    tails: NoiseTails = SMOOTH
 
     def half_width(self, level: float) -> float:
         """Half the width of the interval that holds the truth with probability ``level``.
@@ -456,7 +502,7 @@ class CombinationError:
                 return self.bias
             ratio = np.array([self.bias / self.standard_error])
             return self.standard_error * float(folded_normal_quantile(ratio, level)[0])
-        quantile = laplace_mixture_quantile(np.array([self.shape]), level)
+        quantile = self.tails.quantile(np.array([self.shape]), level)
         return self.standard_error * float(quantile[0])
 
 
@@ -479,7 +525,8 @@ def combination_error(
     second = sum(float(e.sum()) for e in squares.values())
     fourth = sum(float((e**2).sum()) for e in squares.values())
     is_gaussian = forecast.strategy.noise == "gaussian" or fourth == 0
-    return CombinationError(sqrt(second), np.inf if is_gaussian else second**2 / fourth, bias)
+    shape = np.inf if is_gaussian else second**2 / fourth
+    return CombinationError(sqrt(second), shape, bias, forecast.tails)
 
 
 def noise_variance(forecast: Forecast, coefficients: Array) -> float:

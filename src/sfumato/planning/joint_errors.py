@@ -13,8 +13,9 @@ arithmetic. Two bounds are proved, and the lesser is the one (``docs/proofs/join
 
       P(|sum_j a_j L_j| > t) <= e^(-theta t) prod_{j > 1} 1 / (1 - theta^2 a_j^2),
 
-  exact for a single draw. The product is bounded by the sums of squares and fourth powers of a row,
-  which every strategy knows. Exact where answers are independent; above the truth where errors
+  exact for a single draw, and twice that, by the union bound, where noise is drawn in whole steps
+  that are no small part of it. The product is bounded by the sums of squares and fourth powers of a
+  row, which every strategy knows. Exact where answers are independent; above the truth where errors
   hang together.
 * *by simulation*: the very noise is drawn N times, on its grid, from a public seed, and ``max_q
   |e_q|`` is sorted. The j-th greatest is at least the quantile of level ``1 - p`` unless at most
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from math import inf, log1p, sqrt
+from math import exp, floor, inf, ldexp, log1p, sqrt
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -106,16 +107,30 @@ class JointErrors:
         return AllWithin(tails, beta, queries, 0)
 
     def by_tails(self, beta: float) -> float:
-        """Sidak's inequality with the tails of all answers."""
-        allowed = -log1p(-beta)
+        """Sidak's inequality with the tails of all answers, and what the grid adds.
+
+        Where steps are no small part of the noise, tails that count them and the union bound, which
+        independent answers do not need, may be less.
+        """
+        allowed, times = -log1p(-beta), _times(self._forecast)
+        smooth = self._solved(allowed, 1.0) + self._grid_error
+        if times == 1:
+            return smooth
+        if not self._forecast.strategy.is_direct:
+            return min(smooth, self._solved(beta, times))
+        step = min(ldexp(1.0, -n.grid_bits) for n in self._forecast.noise)
+        return step * floor(self._solved(allowed, times) / step)  # errors are whole steps
+
+    def _solved(self, allowed: float, times: float) -> float:
+        """The least t with ``-ln prod_q (1 - times P(|e_q| > t)) <= allowed``, or a bit more."""
         low, high = 0.0, max(self._classes.reach, np.finfo(float).tiny)
-        while self._classes.exponent(high) > allowed:
+        while self._classes.exponent(high, times) > allowed:
             low, high = high, 2 * high
         for _ in range(LIMITS.joint_bisections):
             middle = (low + high) / 2
-            is_below = self._classes.exponent(middle) > allowed
+            is_below = self._classes.exponent(middle, times) > allowed
             low, high = (middle, high) if is_below else (low, middle)
-        return high + self._grid_error
+        return high
 
     def by_simulation(self, beta: float) -> float:
         """An order statistic of public draws; infinite where they are too few."""
@@ -140,7 +155,7 @@ class JointErrors:
         ``sum_j |r_j| step_j <= sqrt(sum_j 1 / units_j^2) sqrt(sum_j r_j^2 scale_j^2)``.
         """
         pairs = zip(self._forecast.strategy.block_rows, self._forecast.noise, strict=True)
-        steps = sqrt(sum(rows / noise.units**2 for rows, noise in pairs))
+        steps = sqrt(sum(rows / noise.steps**2 for rows, noise in pairs))
         return steps * float(self._classes.tails.deviations.max())
 
     @cached_property
@@ -195,10 +210,11 @@ class _Classes:
         """A first guess at the bound."""
         return float((self.tails.deviations + self.biases).max())
 
-    def exponent(self, t: float) -> float:
-        """``-ln prod_q P(|e_q| <= t)``, or more."""
+    def exponent(self, t: float, times: float = 1.0) -> float:
+        """``-ln prod_q P(|e_q| <= t)``, or more, where steps raise tails so many times."""
         rest = t - self.biases
-        tails = np.where(self.tails.deviations > 0, self.tails.above(np.maximum(rest, 0.0)), 0.0)
+        above = np.minimum(times * self.tails.above(np.maximum(rest, 0.0)), 1.0)
+        tails = np.where(self.tails.deviations > 0, above, 0.0)
         with np.errstate(divide="ignore"):
             return float(-(self.times * np.log1p(-np.where(rest < 0, 1.0, tails))).sum())
 
@@ -249,6 +265,14 @@ def _classes(forecast: Forecast, matrix: Array | csr_array | None) -> _Classes:
     return _Classes(_totals(members, times), _most(members, biases), tails)
 
 
+def _times(forecast: Forecast) -> float:
+    """By how much steps of the grid can raise a tail: ``2 / (1 + q)`` of one draw, 2 of a sum."""
+    scales = forecast.tails.scales
+    if not scales:
+        return 1.0
+    return 2 / (1 + exp(-1 / scales[0])) if forecast.strategy.is_direct else 2.0
+
+
 def _listed(forecast: Forecast) -> tuple[Array, Array, Array, Array]:
     """Of all answers: how often each, variance, number of equal noises, greatest bias.
 
@@ -256,6 +280,8 @@ def _listed(forecast: Forecast) -> tuple[Array, Array, Array, Array]:
     """
     parts: list[tuple[Array, ...]] = []
     strategy, noise = forecast.strategy, forecast.block_variances
+    if strategy.noise == "laplace":  # of smooth noise, which has the greater moments
+        noise = tuple(2 * n.scale**2 for n in forecast.noise)
     totals, greatest = strategy.group_variances(noise)
     is_plain = strategy.noise == "gaussian" and strategy.records is None
     for t, term in enumerate(forecast.workload.terms):
@@ -385,8 +411,8 @@ def _grid_noise(forecast: Forecast, source: Draws, count: int) -> Array:
     q)``: the quantile of a uniform number. A Gaussian is rounded to whole steps.
     """
     rows = np.array(forecast.strategy.block_rows)
-    units = np.repeat([float(n.units) for n in forecast.noise], rows)[:, None]
-    steps = np.repeat([n.scale / n.units for n in forecast.noise], rows)[:, None]
+    units = np.repeat([float(n.steps) for n in forecast.noise], rows)[:, None]
+    steps = np.repeat([ldexp(1.0, -n.grid_bits) for n in forecast.noise], rows)[:, None]
     if forecast.strategy.noise == "gaussian":
         normals = source.normals(len(units) * count).reshape(len(units), count)
         return np.asarray(np.rint(normals * units) * steps, dtype=np.float64)

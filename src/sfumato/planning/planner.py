@@ -34,6 +34,7 @@ from sfumato.planning.views import Viewed, as_asked
 from sfumato.privacy.budget import Budget, may_lose_a_record
 from sfumato.privacy.cost import gaussian_epsilon
 from sfumato.privacy.gaussian import float_down
+from sfumato.privacy.noise_laws import whole_gain
 from sfumato.solve.effort import Effort, effort, one_thread
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.strategy.base import Strategy, check_measured, check_rank, check_unbiased
@@ -359,9 +360,11 @@ class _Race:
         """Weighted, mean and largest error up to the rounding of noise scales, 2^-16 of them.
 
         They are those at a loss of 1, which are worked out once, over the loss. None where a bias
-        does not scale so.
+        does not scale so, nor Laplace noise in whole steps, which errs less at a large loss.
         """
         if self.best is None or strategy.records is not None:
+            return None
+        if strategy.noise == "laplace" and whole_gain(loss) * LIMITS.whole_ratio < 1:
             return None
         whose = (self.neighbours, self.unit, self.may_drop_records)
         unit = self.strategies.at_unit_loss(strategy, *whose)
@@ -427,9 +430,11 @@ class _Race:
             return ""
         if noise == "gaussian" and best.certificate <= LIMITS.good_certificate:
             return f"not tried: {best.mechanism} is within 1% of the least possible"
-        # A column is no shorter in L1 than in L2, and Laplace noise of scale b has variance 2 b^2.
+        # A column is no shorter in L1 than in L2, and Laplace noise of scale b has variance 2 b^2,
+        # in whole steps of a grid less by no more than `whole_gain` squared.
         rows = 1.0 if best.unit is None else sqrt(bound_of_groups(best.workload, best.unit))
-        if noise == "laplace" and sqrt(2 * bound / self.weight) * rows / loss >= self.least:
+        laplace = sqrt(2 * bound / self.weight) * rows / loss * whole_gain(loss)
+        if noise == "laplace" and laplace >= self.least:
             return f"not tried: no Laplace mechanism has less error than {best.mechanism}"
         return ""
 
@@ -493,8 +498,8 @@ def smallest_budget(
 
     ``strategies`` are those of the normal form of ``written``, if that is another workload.
 
-    Errors scale as 1/mu (Gaussian noise) and 1/epsilon (Laplace), up to the rounding of the noise
-    scale to its grid, which the last loop settles.
+    Errors scale as 1/mu (Gaussian noise), up to the rounding of the noise scale to its grid, which
+    the last loop settles; of Laplace noise, which errs less at a large epsilon, it is searched for.
     """
     if not isinstance(error, int | float) or not 0 < error < float("inf"):
         raise PlanError(f"error must be a number of counts above 0, got {error!r}")
@@ -527,7 +532,7 @@ def smallest_budget(
             least = max(gaussian_epsilon(rmse / error, delta), LIMITS.smallest_epsilon)
             options.append(Budget(epsilon=least, delta=delta))
         else:
-            options.append(Budget(epsilon=rmse / error))
+            options.append(Budget(epsilon=_laplace_epsilon(forecast, written, rmse, error)))
     if not options:
         raise PlanError(f"no mechanism fits this workload (mechanism = {mechanism!r})")
     budget = min(options, key=lambda b: b.epsilon or 0)
@@ -548,6 +553,31 @@ def smallest_budget(
         # epsilon: a factor of epsilon lowers the error by no more than this factor.
         step = max(Fraction(100001, 100000), Fraction(rmse / error))
         budget = Budget(epsilon=(budget.epsilon or 0) * step, delta=budget.delta)
+
+
+def _laplace_epsilon(
+    forecast: Forecast, written: Workload | None, unit_error: float, error: float
+) -> float:
+    """The least epsilon at which the strategy of a forecast for epsilon = 1 errs by ``error``.
+
+    Epsilon times the error falls with epsilon, from no more than its value without a grid.
+    """
+    smooth = 1 / whole_gain(1.0)
+    low, high = 0.0, max(unit_error * smooth / error, LIMITS.smallest_epsilon)
+
+    def is_enough(epsilon: float) -> bool:
+        whose = (forecast.neighbours, forecast.unit)
+        drops = forecast.may_drop_records
+        noise = calibrate(forecast.strategy, epsilon, *whose, may_drop_records=drops)
+        return _rmse(replace(forecast, noise=noise), written) <= error
+
+    for _ in range(LIMITS.budget_bisections):
+        middle = (low + high) / 2
+        try:
+            low, high = (low, middle) if is_enough(middle) else (middle, high)
+        except PlanError:  # no noise of this scale can be drawn
+            low = middle
+    return high
 
 
 def _rmse(forecast: Forecast, written: Workload | None) -> float:

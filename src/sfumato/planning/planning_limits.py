@@ -31,6 +31,10 @@ class PlanningLimits:
     """Templates gain less than this over trees and tables in all workloads that were tried."""
     rough_ratio: float = 1 + 2.0**-10
     """Rough errors above the minimum by this factor are not computed again exactly."""
+    whole_ratio: float = 1 + 2.0**-12
+    """Times what noise in whole steps gains at most: up to here rough errors are close enough."""
+    budget_bisections: int = 40
+    """Steps in which the least epsilon for an error is searched for: to the last digits."""
     matrix_queries: int = 2**13
     """Queries that may be one matrix, which gains over tables without limit: it is always tried."""
     good_certificate: float = 1.01
@@ -63,6 +67,8 @@ class PlanningLimits:
     """Steps per scale, as a power of 2, where measured values are rounded."""
     scale_bits: int = 16
     """A scale is at least 2^16 grid steps: rounding it up costs at most 2^-16 of it."""
+    whole_scale_bits: int = 32
+    """A scale on the grid of the measured values is rounded up by at most 2^-32 of it."""
     minimum_scale: float = 2.0**-40
     """Below it a grid would have steps that no stored number holds."""
 

@@ -8,16 +8,22 @@ privacy"), the Gaussian rounded to integers, and the symmetric variance-gamma la
 Laplace variables continued to real numbers of terms (Kotz, Kozubowski, Podgorski 2001, "The Laplace
 distribution and generalizations", section 4.1), which matches variance and kurtosis of any linear
 combination of Laplace noise. Scales are in grid steps.
+
+A Laplace variable of scale b is a discrete one of the same scale plus an independent symmetric rest
+within a step: whole parts of exponential variables are independent of what is left of them. So on
+the grid of the measured values noise of the same epsilon has a smaller variance and smaller
+exponential moments: ``docs/proofs/discrete-laplace.md``, Theorem 4. `NoiseTails` has the quantiles
+of its sums.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,42 +37,126 @@ if TYPE_CHECKING:
     from flint import arb
 
 __all__ = [
+    "SMOOTH",
     "BlockNoise",
+    "NoiseTails",
     "gaussian_quantile",
     "gaussian_variance",
     "laplace_mixture_quantile",
     "laplace_quantile",
     "laplace_tail",
     "laplace_variance",
+    "whole_gain",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockNoise:
-    """Noise of scale ``units`` grid steps, the grid being the multiples of ``2^-grid_bits``.
+    """Noise of scale ``units 2^-scale_bits`` grid steps, of multiples of ``2^-grid_bits``.
 
-    The scale is the standard deviation of the Gaussian, or the ``b`` of the Laplace law.
+    The scale is the standard deviation of the Gaussian, or the ``b`` of the Laplace law. It is
+    finer than the grid (``scale_bits`` above 0) where noise is drawn on the grid of the measured
+    values themselves, the whole numbers for counts.
     """
 
     noise: Noise
     units: int
     grid_bits: int
+    scale_bits: int = 0
 
     @property
     def scale(self) -> float:
         """The scale in counts (exact: a float holds it)."""
-        return math.ldexp(self.units, -self.grid_bits)
+        return math.ldexp(self.units, -self.grid_bits - self.scale_bits)
+
+    @property
+    def steps(self) -> Fraction:
+        """The scale in grid steps, exactly."""
+        return Fraction(self.units, 1 << self.scale_bits)
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether a step is next to nothing beside the scale."""
+        return self.steps >= LIMITS.fine_steps
+
+    def as_json(self) -> list[object]:
+        """The law, exactly, as requests and measurements state it."""
+        finer = [self.scale_bits] if self.scale_bits else []
+        return [self.noise, self.units, self.grid_bits, *finer]
 
     @property
     def variance(self) -> float:
         """The exact variance of the noise on the grid, in counts squared."""
         if self.noise == "laplace":
-            on_grid = laplace_variance(self.units)
-        elif self.units < LIMITS.smooth_units:
-            on_grid = gaussian_variance(self.units)
+            on_grid = laplace_variance(self.steps)
+        elif self.steps < LIMITS.smooth_units:
+            on_grid = gaussian_variance(self.steps)
         else:
-            on_grid = float(self.units) ** 2 + 1 / 12
+            on_grid = float(self.steps) ** 2 + 1 / 12
         return math.ldexp(on_grid, -2 * self.grid_bits)
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseTails:
+    """How far sums of draws reach, in their standard deviations.
+
+    ``scales`` are those of the Laplace laws whose grid is no small part of them, in its steps;
+    ``is_mixed`` says that there are other laws besides.
+    """
+
+    scales: tuple[Fraction, ...] = ()
+    is_mixed: bool = False
+
+    @classmethod
+    def of(cls, laws: Iterable[BlockNoise]) -> NoiseTails:
+        """The tails of sums of draws of these laws."""
+        different = set(laws)
+        coarse = {law for law in different if law.noise == "laplace" and not law.is_smooth}
+        return cls(tuple(sorted({law.steps for law in coarse})), different != coarse)
+
+    def quantile(self, shape: ArrayLike, level: float) -> NDArray[np.float64]:
+        """Return q with P(|X| <= q sd(X)) >= level, X like a sum of `shape` equal draws.
+
+        Where a grid is coarse beside its noise a single draw (shape 1) is exact: a whole number of
+        steps. Any other X is at most a above ``|X + a U|``, U uniform on [-1, 1]: the quantile of
+        that sum, which has no steps if a is half of the greatest one, and a. No step exceeds the
+        root of ``sum e^2 = sd^4 / shape``, e the variances of the draws, over its own variance.
+        docs/proofs/discrete-laplace.md, Theorem 5.
+
+        >>> tails = NoiseTails((Fraction(1),))
+        >>> [round(float(q * math.sqrt(laplace_variance(1))), 3) for q in tails.quantile([1], 0.95)]
+        [3.0]
+        """
+        smooth = laplace_mixture_quantile(shape, level)
+        if not self.scales:
+            return smooth
+        shapes = np.maximum(np.asarray(shape, dtype=np.float64), 1.0)
+        variances = [laplace_variance(scale) for scale in self.scales]
+        half_step = shapes**-0.25 / (2 * math.sqrt(min(variances)))
+        wide = smooth * np.sqrt(1 + half_step**2 / 3) + half_step
+        pairs = zip(self.scales, variances, strict=True)
+        single = max(laplace_quantile(scale, level) / math.sqrt(v) for scale, v in pairs)
+        if self.is_mixed:
+            single = max(single, float(laplace_mixture_quantile(1.0, level)))
+        return np.where(shapes <= 1 + 1e-9, single, wide)
+
+
+SMOOTH: Final = NoiseTails()
+"""Tails of noise whose grids are fine beside it."""
+
+
+def whole_gain(loss: float) -> float:
+    """Return the least sd(Z) / sd(L) of noise of scale b >= 1 / loss steps: x / sinh x, x = loss/2.
+
+    Z is discrete, L a real Laplace variable of the same scale. With epsilon = loss no block that is
+    measured has noise of a smaller scale in steps of its grid: one record moves it by a step at
+    least. Beyond 1/16 of a step a finer grid is drawn. docs/proofs/discrete-laplace.md, Theorem 4.
+
+    >>> round(whole_gain(1.0), 6) == round(math.sqrt(laplace_variance(1) / 2), 6)
+    True
+    """
+    half = min(loss, 2.0**-LIMITS.whole_steps_log2) / 2
+    return half / math.sinh(half) if half else 1.0
 
 
 def laplace_tail(scale: Fraction | float, z: int) -> float:

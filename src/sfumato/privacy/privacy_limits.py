@@ -80,6 +80,10 @@ class PrivacyLimits:
     """Points of the trapezoidal rule of its tail, which converges geometrically."""
     smooth_units: int = 16
     """Grid steps from which the waves of ``gaussian_variance`` are below 10^-2000."""
+    fine_steps: int = 2**12
+    """Grid steps of a scale from which an interval owes less than 2^-13 of its width to a step."""
+    whole_steps_log2: int = -4
+    """Least scale in steps of a grid: below it noise is 0 but for 1 in 4 million draws."""
 
 
 LIMITS: Final = PrivacyLimits()

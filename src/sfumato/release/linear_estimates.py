@@ -43,7 +43,7 @@ from sfumato.planning.forecast import (
     read,
 )
 from sfumato.planning.views import Viewed, planned_strategy
-from sfumato.privacy.noise_laws import laplace_mixture_quantile
+from sfumato.privacy.noise_laws import NoiseTails
 from sfumato.refine.consistency import Refined
 from sfumato.refine.intervals import Bootstrap, Bounds, sure_bounds
 from sfumato.refine.reconstruct import ReleasedTable, reconstruct, released_tables, released_total
@@ -125,10 +125,10 @@ def widest_quantile(forecast: Forecast, level: float) -> float:
     """The maximum ``level``-quantile of ``|error|``, in standard errors, of any answer.
 
     Normal for Gaussian noise. A sum of Laplace draws lies between one draw and the normal law
-    (`privacy.noise_laws.laplace_mixture_quantile`): the maximum over all of these.
+    (`privacy.noise_laws.NoiseTails`): the maximum over all of these.
     """
     shapes = [np.inf] if forecast.strategy.noise == "gaussian" else [*_SHAPES, np.inf]
-    return float(laplace_mixture_quantile(np.array(shapes), level).max())
+    return float(forecast.tails.quantile(np.array(shapes), level).max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -514,7 +514,7 @@ def _from_groups(
             basis = f"sums of {group!r}; their standard errors are upper bounds (Minkowski)"
         else:
             errors, shapes = law
-            half = partial(_as_mixture, errors, shapes)
+            half = partial(_as_mixture, errors, shapes, forecast.tails)
             basis = f"sums of {group!r}, with what their errors have in common"
         rmse = float(np.sqrt((errors**2).mean()))
         if forecast.strategy.records is not None:
@@ -531,8 +531,8 @@ def _beside(half: Callable[[float], Array], bias: Array, level: float) -> Array:
     return np.asarray(half(level) + bias, dtype=np.float64)
 
 
-def _as_mixture(errors: Array, shapes: Array, level: float) -> Array:
-    return np.asarray(errors * laplace_mixture_quantile(shapes, level), dtype=np.float64)
+def _as_mixture(errors: Array, shapes: Array, tails: NoiseTails, level: float) -> Array:
+    return np.asarray(errors * tails.quantile(shapes, level), dtype=np.float64)
 
 
 def _widest(forecast: Forecast, errors: Array, level: float) -> Array:

@@ -348,7 +348,7 @@ def _law(law: BlockNoise) -> dict[str, object]:
     return {
         "law": law.noise,
         "scale": law.scale,
-        "scale_in_grid_steps": law.units,
+        "scale_in_grid_steps": law.units if law.scale_bits == 0 else float(law.steps),
         "grid": f"2^{-law.grid_bits}",
     }
 

@@ -26,7 +26,7 @@ import numpy as np
 from sfumato.errors import TooLarge
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.views import as_planned, planned_term
-from sfumato.privacy.noise_laws import laplace_mixture_quantile
+from sfumato.privacy.noise_laws import SMOOTH, NoiseTails
 from sfumato.release.estimates import Derived, Estimates
 from sfumato.release.release_limits import LIMITS
 from sfumato.strategy.blockwise import Blockwise
@@ -104,6 +104,7 @@ class RatioLaw:
 
     squares: Array
     fourths: Array | None
+    tails: NoiseTails = SMOOTH
 
     def second(self, m: Array) -> Array:
         """The variance of ``sum - m count``."""
@@ -113,12 +114,12 @@ class RatioLaw:
     def quantile(self, m: Array, level: float) -> Array:
         """The quantile of its error, in standard errors."""
         if self.fourths is None:
-            return np.broadcast_to(laplace_mixture_quantile(np.array([np.inf]), level), m.shape)
+            return np.broadcast_to(self.tails.quantile(np.array([np.inf]), level), m.shape)
         signed = zip([1.0, -4.0, 6.0, -4.0, 1.0], self.fourths, strict=True)
         fourth = sum((s * m**k * f for k, (s, f) in enumerate(signed)), np.zeros(m.shape))
         with np.errstate(divide="ignore", invalid="ignore"):
             shape = np.where(fourth > 0, self.second(m) ** 2 / fourth, np.inf)
-        return laplace_mixture_quantile(np.maximum(shape, 1.0), level)
+        return self.tails.quantile(np.maximum(shape, 1.0), level)
 
     def interval(self, total: Array, count: Array, level: float) -> tuple[Array, Array]:
         """The m that the answers do not contradict; everything where these are no interval."""
@@ -153,6 +154,7 @@ class JointLaw:
 
     squares: Array
     fourths: Array | None
+    tails: NoiseTails = SMOOTH
 
     def pair(self, above: Array, below: Array) -> RatioLaw:
         """The law of two linear functions of the answers, whose coefficients may vary by row."""
@@ -162,11 +164,11 @@ class JointLaw:
             np.einsum("rij,ri,rj->r", self.squares, x, y) for x, y in ((d, d), (d, n), (n, n))
         ]
         if self.fourths is None:
-            return RatioLaw(np.stack(second), None)
+            return RatioLaw(np.stack(second), None, self.tails)
         twice = [np.einsum("rijkl,ri,rj->rkl", self.fourths, x, y) for x, y in ((d, d), (n, n))]
         ends = [(twice[0], d, d), (twice[0], d, n), (twice[0], n, n), (twice[1], d, n)]
         fourth = [np.einsum("rkl,rk,rl->r", t, x, y) for t, x, y in (*ends, (twice[1], n, n))]
-        return RatioLaw(np.stack(second), np.stack(fourth))
+        return RatioLaw(np.stack(second), np.stack(fourth), self.tails)
 
 
 Forms = Sequence[Sequence[float]] | None
@@ -227,7 +229,7 @@ def _independent(
         squares = squares + np.multiply.outer(second, np.multiply.outer(x, x))
         if not is_normal:
             fourths = fourths + np.multiply.outer(second**2 / shape, _fourth(x))
-    return JointLaw(squares, None if is_normal else fourths)
+    return JointLaw(squares, None if is_normal else fourths, forecast.tails)
 
 
 def _fourth(x: Array) -> Array:
@@ -277,10 +279,9 @@ def _of_one_block(
     variance = forecast.block_variances[b]
     second = variance * _outer_rows(squares)
     if is_normal:
-        return JointLaw(second.reshape(-1, k, k), None)
-    return JointLaw(
-        second.reshape(-1, k, k), (variance**2 * _outer_rows(fourths)).reshape(-1, k, k, k, k)
-    )
+        return JointLaw(second.reshape(-1, k, k), None, forecast.tails)
+    fourth = (variance**2 * _outer_rows(fourths)).reshape(-1, k, k, k, k)
+    return JointLaw(second.reshape(-1, k, k), fourth, forecast.tails)
 
 
 def _outer_rows(parts: Sequence[Array]) -> Array:
@@ -310,7 +311,7 @@ def _followed(
             if not is_normal:
                 twice = (x[:, None, :] * x[None, :, :]).reshape(k * k, -1)
                 fourths[i] += v**2 * (twice @ twice.T).reshape(k, k, k, k)
-    return JointLaw(squares, None if is_normal else fourths)
+    return JointLaw(squares, None if is_normal else fourths, forecast.tails)
 
 
 def boxed(estimates: Estimates, ratio: Ratio, level: float) -> tuple[Array, Array]:

@@ -639,7 +639,7 @@ class Plan(ReleasePlan["Release"]):
         return {
             "mechanism": self.mechanism,
             "strategy": self.strategy.digest(),
-            "noise": [[n.noise, n.units, n.grid_bits] for n in self.noise],
+            "noise": [n.as_json() for n in self.noise],
         }
 
     def stored_key(
@@ -680,16 +680,32 @@ class Plan(ReleasePlan["Release"]):
 
     def _reader(self, made: Mapping[str, object] | None) -> Plan | None:
         """The plan whose strategy made a stored measurement: this one, or one planned again."""
-        if made is None or _is_by(self, made):
+        if made is None:
             return self
+        own = self._as_measured(made)
+        if own is not None:
+            return own
         mechanism = str(made.get("mechanism"))
         for may_drop_records in (self.may_drop_records, not self.may_drop_records):
             for is_written in (False, True):
                 with suppress(PlanError):
                     again = self._again(mechanism, is_written, may_drop_records)
-                    if _is_by(again, made):
-                        return again
+                    measured = again._as_measured(made)
+                    if measured is not None:
+                        return measured
         return None
+
+    def _as_measured(self, made: Mapping[str, object]) -> Plan | None:
+        """This plan, or with the noise of fine grids that it had before, if it measures the same.
+
+        Laplace noise was not always drawn on the grid of the measured values.
+        """
+        if _is_by(self, made):
+            return self
+        if self.strategy.noise != "laplace" or made.get("strategy") != self.strategy.digest():
+            return None
+        fine = replace(self, forecast=self.forecast.on_fine_grids)
+        return fine if _is_by(fine, made) else None
 
     def _again(self, mechanism: str, is_written: bool, may_drop_records: bool) -> Plan:
         """The plan by another mechanism, for the normal form or for the groups as written.
@@ -760,7 +776,8 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
             return None
         made = request if is_old else Measured.about(stored.answer)
         if not stored.is_own and not is_old:
-            return self if made is not None and _is_by(self.plan, made) else None
+            measured = None if made is None else self.plan._as_measured(made)
+            return None if measured is None else replace(self, plan=measured)
         plan = self.plan._reader(made)
         if plan is None:
             raise LedgerError(

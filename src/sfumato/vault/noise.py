@@ -373,7 +373,7 @@ def _float_offset(law: Law, scale: Fraction) -> float:
 def block_noise(law: BlockNoise, size: int, random: WordSource) -> NDArray[np.int64]:
     """`size` draws of the law of a block, in steps of its grid; the law says what they cost."""
     drawn = rounded_gaussian if law.noise == "gaussian" else discrete_laplace
-    return drawn(Fraction(law.units), size, random)
+    return drawn(law.steps, size, random)
 
 
 def discrete_laplace(scale: Fraction, size: int, random: WordSource) -> NDArray[np.int64]:

@@ -115,7 +115,7 @@ class Measuring:
         centres = [self.centre(side) for side in (pair.left, pair.right)]
         laws = [(law, v.size) for law, v in zip(self.noise, centres[0], strict=True)]
         left, right = (np.concatenate(c) for c in centres)
-        scale = np.concatenate([np.full(size, float(law.units)) for law, size in laws])
+        scale = np.concatenate([np.full(size, float(law.steps)) for law, size in laws])
         is_laplace = self.noise[0].noise == "laplace"
 
         def score(outputs: Array) -> Array:
@@ -169,6 +169,7 @@ def measured_subject(
     )
 
 
+STEEP = Budget(epsilon=3)
 BUDGETS = {"gaussian": Budget(mu=1), "laplace": Budget(epsilon=1)}
 SLOW_INTEGERS = 4  # coefficients of so many bits are measured in Python integers
 K_QUERIES = ((1, 1, 0, 2), (0, 1, 1, -1))  # moves that no box fits
@@ -191,6 +192,9 @@ def planned_subjects() -> Iterator[Subject[Table]]:
     for name, strategy in _laplace_matrices():
         for neighbours in both:
             yield measured_subject(name, strategy, BUDGETS["laplace"], neighbours)
+    counts = MECHANISMS["laplace"].build(marginals(Domain({"cell": 4}), 1), "laplace", "rmse")
+    for neighbours in both:  # a scale below a step of the grid, which is that of whole numbers
+        yield measured_subject("laplace, below a step", counts, STEEP, neighbours)
     yield k_norm_subject("K-norm noise", KNorm.of(K_QUERIES, 1))
 
 

@@ -106,8 +106,8 @@ class _MeasuringValues:
             values = outputs[:, : left.size]
             if law.noise == "laplace":
                 apart = np.abs(values - right) - np.abs(values - left)
-                return np.asarray((apart / law.units).sum(axis=1))
-            return np.asarray(values @ ((left - right) / float(law.units) ** 2))
+                return np.asarray((apart / float(law.steps)).sum(axis=1))
+            return np.asarray(values @ ((left - right) / float(law.steps) ** 2))
 
         return score
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
@@ -13,7 +14,7 @@ from sfumato.errors import PlanError
 from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planner import choose
-from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.privacy.noise_laws import BlockNoise, whole_gain
 from sfumato.strategy.base import Strategy
 
 DOMAIN = sf.Domain({"age": 6, "sex": 2})
@@ -91,7 +92,7 @@ def test_less_noise_never_costs_less(mechanism: str) -> None:
     found = choose(workload(False), budget, "add-remove", mechanism=mechanism)
     before = privacy_loss(found.strategy, found.noise, "add-remove")
     for i, law in enumerate(found.noise):
-        fewer = BlockNoise(law.noise, law.units - 1, law.grid_bits)
+        fewer = replace(law, units=law.units - 1)
         noise = (*found.noise[:i], fewer, *found.noise[i + 1 :])
         assert privacy_loss(found.strategy, noise, "add-remove") >= before
 
@@ -103,12 +104,43 @@ def test_the_cost_is_within_the_budget_and_close_to_it() -> None:
         assert Fraction(epsilon) * Fraction(999, 1000) < cost <= Fraction(epsilon)
 
 
-def test_the_grid_holds_the_measured_values_and_the_scale_is_whole() -> None:
+def test_laplace_noise_is_on_the_grid_of_the_measured_values() -> None:
     found = choose(workload(True), sf.Budget(epsilon=1), "add-remove", mechanism="laplace")
+    for block, law in zip(found.strategy.blocks, found.noise, strict=True):
+        assert law.grid_bits == block.term.fraction_bits
+        assert law.units >= 2**32
+        assert law.scale == law.units / 2 ** (law.grid_bits + law.scale_bits)
+        assert law.variance < 2 * law.scale**2
+
+
+def test_gaussian_noise_is_on_a_fine_grid_that_holds_the_measured_values() -> None:
+    found = choose(workload(True), sf.Budget(mu=1), "add-remove", mechanism="gaussian")
     for block, law in zip(found.strategy.blocks, found.noise, strict=True):
         assert law.grid_bits >= block.term.fraction_bits
         assert law.units >= 2**16
         assert law.scale == law.units / 2**law.grid_bits
+
+
+def test_noise_far_below_a_step_is_on_a_finer_grid() -> None:
+    """At epsilon 1000 a scale is 1/1000: of 1/16 of a step or more on a grid of 1/64."""
+    found = choose(sf.marginals(DOMAIN, 1), sf.Budget(epsilon=1000), "add-remove")
+    assert found.strategy.noise == "laplace"
+    for law in found.noise:
+        assert Fraction(1, 16) <= law.steps < Fraction(1, 8)
+        assert law.grid_bits > 0
+
+
+def test_no_grid_that_holds_the_values_gives_laplace_noise_a_smaller_variance() -> None:
+    """`is_fine` is the noise of before: the same epsilon, and more of it."""
+    strategy = choose(workload(True), sf.Budget(epsilon=1), "add-remove").strategy
+    for loss in (0.1, 1.0, 4.0):
+        whole = calibrate(strategy, loss, "add-remove")
+        fine = calibrate(strategy, loss, "add-remove", is_fine=True)
+        for a, b in zip(whole, fine, strict=True):
+            assert a.variance < b.variance
+            assert a.variance >= b.variance * whole_gain(loss) ** 2 * (1 - 1e-4)
+        for noise in (whole, fine):
+            assert privacy_loss(strategy, noise, "add-remove") <= Fraction(loss)
 
 
 def test_variance_of_the_noise_is_that_of_its_law() -> None:

@@ -54,14 +54,21 @@ def _reconstruction(forecast: Forecast) -> Array:
 
 
 def _farthest(forecast: Forecast, draws: int, seed: int) -> Array:
-    """The farthest answer of fresh smooth noise, by another generator."""
+    """The farthest answer of fresh noise, by another generator.
+
+    A difference of two geometric variables with success probability 1 - exp(-1 / steps) has the
+    discrete Laplace law; the grid of Gaussian noise is too fine to matter.
+    """
     rng, matrix = np.random.default_rng(seed), _reconstruction(forecast)
-    scales = np.repeat([n.scale for n in forecast.noise], forecast.strategy.block_rows)
+    rows, laws = forecast.strategy.block_rows, forecast.noise
+    scales = np.repeat([n.scale for n in laws], rows)[:, None]
     size = (len(scales), draws)
-    noise = (
-        rng.laplace(size=size) if forecast.strategy.noise == "laplace" else rng.normal(size=size)
-    )
-    return np.asarray(np.abs(matrix @ (noise * scales[:, None])).max(axis=0))
+    if forecast.strategy.noise == "gaussian":
+        return np.asarray(np.abs(matrix @ (rng.normal(size=size) * scales)).max(axis=0))
+    success = -np.expm1(-1 / np.repeat([float(n.steps) for n in laws], rows))[:, None]
+    whole = rng.geometric(success, size) - rng.geometric(success, size)
+    steps = np.repeat([2.0**-n.grid_bits for n in laws], rows)[:, None]
+    return np.asarray(np.abs(matrix @ (whole * steps)).max(axis=0))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -85,7 +92,8 @@ def test_each_bound_holds_by_itself(case: str) -> None:
         allowed = beta + 4 * (beta / len(drawn)) ** 0.5
         bounds = [joint.by_tails(beta), implicit.by_tails(beta), joint.by_simulation(beta)]
         assert all(np.mean(drawn > bound) < allowed for bound in bounds)
-        assert bounds[0] < 1.35 * np.quantile(drawn, 1 - beta)
+        # Noise in whole steps has twice the tail, and the union bound in place of Sidak's.
+        assert bounds[0] < (1.5 if forecast.tails.scales else 1.35) * np.quantile(drawn, 1 - beta)
         assert bounds[0] <= bounds[1] * (1 + 1e-6)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from math import exp, sqrt
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from scipy import integrate, special
 
 from sfumato.errors import PlanError
 from sfumato.privacy.noise_laws import (
+    BlockNoise,
+    NoiseTails,
     _ceiling,
     gaussian_quantile,
     gaussian_variance,
@@ -18,6 +21,7 @@ from sfumato.privacy.noise_laws import (
     laplace_quantile,
     laplace_tail,
     laplace_variance,
+    whole_gain,
 )
 
 
@@ -144,3 +148,70 @@ def test_a_scale_that_is_not_positive_is_refused(scale):
             function(scale)
     with pytest.raises(PlanError, match="positive"):
         laplace_tail(scale, 1)
+
+
+# Noise on the grid of the measured values
+
+
+def _discrete(scale: float, reach: int = 4000) -> np.ndarray:
+    """The probabilities of the discrete Laplace law from -reach to reach."""
+    q = exp(-1 / scale)
+    return np.asarray((1 - q) / (1 + q) * q ** np.abs(np.arange(-reach, reach + 1.0)))
+
+
+@pytest.mark.parametrize("scale", [0.0625, 0.25, 1.0, 3.7, 100.0])
+def test_noise_in_whole_steps_has_the_smaller_variance_by_the_gain_of_its_loss(scale):
+    ratio = sqrt(laplace_variance(scale) / (2 * scale**2))
+    assert ratio < 1
+    assert ratio == pytest.approx(whole_gain(1 / scale), rel=1e-12)
+    law = BlockNoise("laplace", round(scale * 2**20), 3, 20)
+    assert law.variance == pytest.approx(laplace_variance(scale) / 64, rel=1e-4)
+    assert law.scale == pytest.approx(scale / 8, rel=1e-4)
+
+
+@pytest.mark.parametrize("scale", [0.25, 1.0, 3.0])
+@pytest.mark.parametrize("t", [0.05, 0.2])
+def test_exponential_moments_are_at_most_those_of_the_real_law(scale, t):
+    """E exp(t L) = 1 / (1 - t^2 s^2): Theorem 4 of docs/proofs/discrete-laplace.md."""
+    places = np.arange(-4000, 4001.0)
+    with np.errstate(under="ignore"):
+        moment = float(_discrete(scale) @ np.cosh(np.minimum(np.abs(t * places), 700)))
+    assert moment <= 1 / (1 - (t * scale) ** 2) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.5, 1.0, 2.0, 7.5])
+@pytest.mark.parametrize("weights", [[1], [1, 1], [2, 1], [3, 2, 1], [5, 1, 1, 1], [1] * 12])
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
+def test_quantiles_of_sums_in_whole_steps_hold_their_level(scale, weights, level):
+    """Against the exact law of the sum: a convolution of discrete Laplace laws."""
+    reach = 40 + int(40 * scale)
+    law = np.ones(1)
+    for weight in weights:
+        spread = np.zeros(2 * weight * reach + 1)
+        spread[::weight] = _discrete(scale, reach)
+        law = np.convolve(law, spread)
+    places = np.abs(np.arange(len(law)) - len(law) // 2)
+    deviation = sqrt(laplace_variance(scale) * sum(w * w for w in weights))
+    shape = sum(w**2 for w in weights) ** 2 / sum(w**4 for w in weights)
+    tails = NoiseTails((Fraction(scale),))
+    half = float(tails.quantile([shape], level)[0]) * deviation
+    assert law[places <= half * (1 + 1e-12)].sum() >= level - 1e-9
+    if shape == 1:  # a twin that must fail: a step less
+        assert law[places <= half - weights[0]].sum() < level
+
+
+def test_sums_of_smooth_noise_have_the_quantiles_of_before():
+    laws = [BlockNoise("gaussian", 2**16, 10), BlockNoise("laplace", 2**16, 10)]
+    tails = NoiseTails.of(laws)
+    assert tails.scales == ()
+    shapes = [1.0, 2.5, np.inf]
+    np.testing.assert_array_equal(
+        tails.quantile(shapes, 0.95), laplace_mixture_quantile(shapes, 0.95)
+    )
+
+
+def test_a_single_draw_of_unlike_blocks_has_the_wider_of_their_quantiles():
+    whole, smooth = BlockNoise("laplace", 1, 0, 1), BlockNoise("laplace", 2**16, 10)
+    both = NoiseTails.of([whole, smooth]).quantile([1.0], 0.95)[0]
+    alone = NoiseTails.of([whole]).quantile([1.0], 0.95)[0]
+    assert both == max(alone, laplace_mixture_quantile(1.0, 0.95))

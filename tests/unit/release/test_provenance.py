@@ -57,8 +57,8 @@ def test_the_record_states_what_was_promised_and_how_noise_was_drawn():
     assert record["ledger"] is None
     assert [g["rmse"] for g in record["forecast"]["groups"]] == [g.rmse for g in forecast.groups]
     for block, law in zip(record["noise"], forecast.noise, strict=True):
-        bits = int(block["grid"].removeprefix("2^-"))
-        assert block["scale"] == law.scale == block["scale_in_grid_steps"] * 2.0**-bits
+        power = int(block["grid"].removeprefix("2^"))
+        assert block["scale"] == law.scale == block["scale_in_grid_steps"] * 2.0**power
 
 
 def test_a_record_of_many_groups_is_cut_and_says_where_the_rest_is(tmp_path, monkeypatch):

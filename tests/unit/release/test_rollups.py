@@ -97,7 +97,7 @@ def test_errors_taken_for_independent_would_be_wrong():
     # Under running totals the number of all is one measured combination; adding up the variances
     # of its cells would count shared noise many times.
     domain = people()
-    release = released(sf.prefixes(domain, "age", by=["sex"]), some_counts(domain))
+    release = released(sf.prefixes(domain, "age", by=["sex"]), some_counts(domain), "factorization")
     total = release.answers(())
     cells = release.answers("age")
     naive = np.sqrt((cells["standard_error"] ** 2).sum())
@@ -202,7 +202,7 @@ def test_a_level_and_its_cells_are_not_asked_together():
 
 def test_too_many_sums_add_up_standard_errors(monkeypatch):
     domain = people()
-    release = released(sf.prefixes(domain, "age", by=["sex"]), some_counts(domain))
+    release = released(sf.prefixes(domain, "age", by=["sex"]), some_counts(domain), "factorization")
     exact = release.answers("age")
     monkeypatch.setattr(Rollup, "errors", lambda *_: None)
     bound = release.answers("age")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -180,3 +181,22 @@ def test_a_ledger_may_be_named_by_its_path(tmp_path: Path) -> None:
         plan = sf.plan(WORK, sf.Budget(epsilon=1, delta="1e-9"), ledger=place)
         assert plan.in_ledger is not None
         assert plan.in_ledger.fits
+
+
+def test_an_answer_with_the_noise_of_fine_grids_is_found_and_read_with_its_own_errors(
+    tmp_path: Path,
+) -> None:
+    """Laplace noise was drawn on a grid of 2^-16 of its scale before it was on that of counts."""
+    book = _ledger(tmp_path)
+    plan = sf.plan(WORK, sf.Budget(epsilon=1))
+    assert all(law.scale_bits for law in plan.noise)
+    before = replace(plan, forecast=plan.forecast.on_fine_grids)
+    assert before.digest() == plan.digest()
+    assert not any(law.scale_bits for law in before.noise)
+    stored = before.release(TABLE, ledger=book, name="people")
+    spent = len(book.entries())
+    again = plan.release(TABLE, ledger=book, name="people")
+    assert len(book.entries()) == spent == 1
+    pd.testing.assert_frame_equal(stored.answers("age", "sex"), again.answers("age", "sex"))
+    error = again.answers("age", "sex")["standard_error"].iloc[0]
+    assert error == before.forecast.standard_errors(0)[0] > plan.forecast.standard_errors(0)[0]
