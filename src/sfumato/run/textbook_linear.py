@@ -201,7 +201,7 @@ def laplace_mechanism(
     >>> noisy.noise["answers"], round(noisy.epsilon, 3)
     (Lap(1), 1.0)
     >>> round(noisy.error_bound(beta=0.05), 2)  # Theorem 3.8: at most ln(3 / 0.05) = 4.09
-    4.08
+    4.0
     """
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
     budget = budget_of(epsilon, None)
