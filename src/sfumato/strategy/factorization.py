@@ -43,6 +43,7 @@ __all__ = [
     "Factorwise",
     "factorization",
     "factorwise",
+    "inverse_of",
 ]
 
 
@@ -304,13 +305,13 @@ def _whole(
             if reached > WORD:
                 break
             entries = entries @ basis
-        inverse = _inverse(entries.astype(np.float64))
+        inverse = inverse_of(entries.astype(np.float64))
         if inverse is not None:
             return entries, unit, inverse
     raise PlanError("some queries are so nearly equal that their difference is lost in rounding")
 
 
-def _inverse(entries: Array) -> Array | None:
+def inverse_of(entries: Array) -> Array | None:
     """The pseudo-inverse of a matrix of full row rank; None where a direction is lost.
 
     A square one is inverted, at a tenth of the cost of singular values: these lie between the

@@ -23,28 +23,32 @@ docs/mechanisms/factorization.md, "Replacing a record".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import ceil, prod, sqrt
 
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import EIGEN, must_stop, spend
 from sfumato.solve.nuclear import EIGEN_ROUNDING, best_root, certified_optimum
-from sfumato.solve.orbits import orbit_problem
+from sfumato.solve.orbits import CLASS_SUMS, Axis, exchangeable, orbit_problem
 from sfumato.strategy.atoms import in_span, replacements
 from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.conditions import Conditions
-from sfumato.strategy.factorization import Factorization
+from sfumato.strategy.factorization import Factorization, inverse_of
 from sfumato.strategy.marginals import Marginals
 from sfumato.strategy.matrix import Dense, dense
+from sfumato.strategy.measured import Piece
 from sfumato.strategy.moves import BlockMoves
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective
+from sfumato.workload.queries import QuerySet, Total
 from sfumato.workload.workload import Workload
 
 __all__ = [
     "best_for_pairs",
+    "best_on_cells",
     "for_replace_one",
 ]
 
@@ -87,7 +91,7 @@ def best_for_pairs(
         problem = _problem(start, objective, drops)
         if problem is None:
             return None
-        form, bound = _minimax(problem) if objective == "max" else _solved(problem, start)
+        form, bound = _minimax(problem) if objective == "max" else _solved(problem)
     except PlanError:
         return None
     rounded = _rounded(start, problem, _helped(problem, form, bound))
@@ -186,60 +190,66 @@ def _minimax(problem: _PairProblem) -> tuple[Array, float]:
     return form / _widest_pairs(form, points), optimum.lower
 
 
-def _solved(problem: _PairProblem, start: Dense) -> tuple[Array, float]:
+def _solved(problem: _PairProblem) -> tuple[Array, float]:
     """The form Y on differences, and the greatest lower bound."""
     points = problem.inner
     small = problem.basis.T @ problem.gram @ problem.basis
-    values, vectors = np.linalg.eigh(small)
+    optimum = _weighed_pairs(small, points)
+    form = _reaching(optimum.form)
+    return form / _widest_pairs(form, points), optimum.lower
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _PairOptimum:
+    """The form Y on differences of the best weights of pairs, and the greatest lower bound."""
+
+    form: Array
+    lower: float
+
+
+def _weighed_pairs(gram: Array, points: Array) -> _PairOptimum:
+    """The best weights on all pairs of points: every step multiplies them by powers of distances.
+
+    ``lambda_ij <- lambda_ij d_ij^p`` raises the weights of pairs that are too far apart for the
+    form of lambda and lowers all others: at the fixed point every weighted pair is equally far
+    apart, and none is farther (a power of 1 is the step of Silvey, Titterington and Torsney 1978
+    for optimal designs). p is halved where a step gains nothing. Every step has a bound and a form
+    of its own, so the best of all steps are right wherever the search ends.
+    """
+    values, vectors = np.linalg.eigh(gram)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    first = problem.basis.T @ (start.mixture.entries * problem.lengths).T
-    rank = len(points)
-    pairs = _farthest(first @ first.T, points, 6 * rank + 20)
-    # every cell takes part at first, so that K has full rank
-    cells = np.arange(1, points.shape[1])
-    pairs = np.unique(np.concatenate([pairs, np.stack([0 * cells, cells], axis=1)]), axis=0)
-    weights: Array | None = None
-    best, bound = np.eye(rank), 0.0
-    error = np.inf
-    for _ in range(LIMITS.pairwise_rounds):
-        apart = points[:, pairs[:, 0]] - points[:, pairs[:, 1]]
-
-        def form(lam: Array, apart: Array = apart) -> Array:
-            spend(EIGEN * float(rank) ** 3 + 2.0 * rank * rank * len(lam))
-            inside = root @ ((apart * lam) @ apart.T) @ root
-            own, directions = np.linalg.eigh(inside)
-            own = np.maximum(own, own[-1] * EIGEN_ROUNDING * len(own))
-            return np.asarray(root @ (directions / np.sqrt(own)) @ directions.T @ root)
-
-        def diagonal(lam: Array, apart: Array = apart) -> Array:
-            return np.asarray(
-                lam * np.einsum("ip,ij,jp->p", apart, form(lam), apart, optimize=True)
-            )
-
-        optimum = certified_optimum(
-            diagonal,
-            len(pairs),
-            LIMITS.pairwise_tolerance / 4,
-            LIMITS.pairwise_steps,
-            start=weights,
-        )
-        shape = _reaching(form(optimum.v))
-        bound = max(bound, _below(root, apart, optimum.v), optimum.lower * (1 - LOST))
-        widest = _widest_pairs(shape, points)
-        now = problem.error(shape) * widest
-        if now < error:
-            best, error = shape / widest, now
-        if error <= bound * (1 + LIMITS.pairwise_tolerance) ** 2 or must_stop():
+    columns = root @ points
+    rank, count = columns.shape
+    weights = np.ones((count, count))
+    np.fill_diagonal(weights, 0.0)
+    is_fine = count <= LIMITS.pairwise_fine_cells
+    tolerance = LIMITS.pairwise_tolerance if is_fine else LIMITS.pairwise_rough_tolerance
+    best, lower, upper = np.eye(rank), 0.0, np.inf
+    power, before, safe = LIMITS.pairwise_power, 0.0, weights
+    for _ in range(LIMITS.pairwise_steps):
+        spend(EIGEN * float(rank) ** 3 + 4.0 * rank * count * (rank + count))
+        weights = weights / (weights.sum() / 2)
+        laplacian = np.diag(weights.sum(axis=0)) - weights
+        own, directions = np.linalg.eigh(columns @ laplacian @ columns.T)
+        floor = own[-1] * EIGEN_ROUNDING * len(own)
+        trace = float(np.sqrt(own[own > floor]).sum())
+        inside = (directions / np.sqrt(np.maximum(own, floor))) @ directions.T
+        apart = np.maximum(_distances(inside, columns), 0.0)
+        widest = float(apart.max())
+        lower = max(lower, trace**2 * (1 - LOST))
+        if trace * widest < upper:
+            upper, best = trace * widest, inside
+        if upper <= lower * (1 + tolerance) ** 2 or must_stop():
             break
-        lam = optimum.v / optimum.v.max()
-        stay = pairs[lam > LIMITS.pairwise_weight_minimum]
-        joined = _farthest(shape, points, 2 * rank + 20)
-        both = np.concatenate([stay, joined])
-        pairs, where = np.unique(both, axis=0, return_index=True)
-        weights = np.concatenate(
-            [lam[lam > LIMITS.pairwise_weight_minimum], np.full(len(joined), 1e-3)]
-        )[where]
-    return best, bound
+        if trace < before * (1 - LOST):
+            power, weights = power / 2, safe
+            if power < 1 / 2:
+                break
+        else:
+            before, safe = trace, weights
+            step = apart
+        weights = weights * (step / trace) ** power
+    return _PairOptimum(np.asarray(root @ best @ root, dtype=np.float64), lower)
 
 
 def _reaching(form: Array) -> Array:
@@ -260,13 +270,6 @@ def _helped(problem: _PairProblem, form: Array, bound: float) -> Array:
     return more if problem.error(more) < problem.error(form) else form
 
 
-def _below(root: Array, apart: Array, lam: Array) -> float:
-    """The lower bound of pair weights; eigenvalues within rounding of 0 do not count."""
-    values = np.linalg.eigvalsh(root @ ((apart * lam) @ apart.T) @ root)
-    positive = values[values > values[-1] * len(values) * EIGEN_ROUNDING]
-    return float(np.sqrt(positive).sum()) ** 2 / float(lam.sum())
-
-
 def _distances(form: Array, points: Array) -> Array:
     gram = points.T @ form @ points
     own = np.diag(gram)
@@ -275,14 +278,6 @@ def _distances(form: Array, points: Array) -> Array:
 
 def _widest_pairs(form: Array, points: Array) -> float:
     return float(_distances(form, points).max())
-
-
-def _farthest(form: Array, points: Array, count: int) -> Integers:
-    """The pairs that are farthest apart."""
-    first, second = np.triu_indices(points.shape[1], 1)
-    apart = _distances(form, points)[first, second]
-    chosen = np.argsort(-apart, kind="stable")[:count]
-    return np.stack([first[chosen], second[chosen]], axis=1)
 
 
 def _rounded(start: Dense, problem: _PairProblem, form: Array) -> Dense | None:
@@ -354,6 +349,129 @@ def _measured(start: Dense, entries: Integers) -> Dense:
     )
 
 
+# The same on cells, for products whose queries are too many to be listed
+
+
+def best_on_cells(workload: Workload, drops: bool) -> Factorization | None:
+    """The best strategy for replaced records among matrices on cells; None where it does not fit.
+
+    For unions of products that tell few cells apart, however many queries they are: the bound and
+    the form Y need ``V = F'WF`` alone. Measured are a root of Y on differences, in integers, and,
+    where no record can be dropped, a multiple of the public total: together an invertible matrix,
+    so that whatever is rounded every answer stays unbiased.
+    """
+    try:
+        axes = _told_apart(workload)
+    except PlanError:
+        return None
+    if axes is None:
+        return None
+    gram = _class_gram(workload, axes)
+    cells = len(gram)
+    values = np.linalg.eigvalsh(gram)
+    if values[0] <= values[-1] * LIMITS.pairwise_singular:
+        return None
+    alone = np.append(np.eye(cells), np.zeros((cells, 1)), axis=1)
+    points = alone if drops else _differences(cells)
+    small = points[:, :cells] @ gram @ points[:, :cells].T
+    optimum = _weighed_pairs(small, points)
+    form = optimum.form / _widest_pairs(optimum.form, points)
+    own, directions = np.linalg.eigh(form)
+    root = (directions * np.sqrt(np.maximum(own, 0.0))) @ directions.T @ points[:, :cells]
+    best: Factorization | None = None
+    least, aim = np.inf, float((np.linalg.inv(form) * small).sum())
+    for bits in LIMITS.pairwise_cell_bits:
+        candidate = _of_cells(workload, axes, gram, root, bits)
+        if candidate is None:
+            continue
+        now = candidate.weighted_error("rmse", "replace-one", drops)
+        if now < least:
+            best, least = candidate, now
+        if least <= aim * (1 + LIMITS.pairwise_rounding):
+            break
+    return None if best is None else replace(best, replace_one_bound=optimum.lower)
+
+
+def _told_apart(workload: Workload) -> tuple[Axis, ...] | None:
+    """Classes of cells that no query tells apart, by attribute; None where these are too many."""
+    products = [t.as_product() for t in workload.terms]
+    sets: dict[str, list[QuerySet]] = {}
+    for term in products:
+        if term is None:
+            return None
+        for name, queries in term.factors:
+            sets.setdefault(name, []).append(queries)
+    names = workload.domain.in_order(sets)
+    sharp = [n for n in names if any(q.separates_cells or q.is_ordered for q in sets[n])]
+    if workload.domain.cells(sharp) > LIMITS.pairwise_cells:
+        return None
+    axes = []
+    for name in names:
+        axis = exchangeable(name, workload.domain[name].size, sets[name])
+        if any(axis.residual_gram(q).any() for q in sets[name]):
+            axis = Axis(name, np.arange(axis.cells))
+        axes.append(axis)
+    if prod(a.classes for a in axes) > LIMITS.pairwise_cells:
+        return None
+    return tuple(axes)
+
+
+def _class_gram(workload: Workload, axes: Sequence[Axis]) -> Array:
+    """``F'WF`` on the sums of the classes of cells."""
+    out = np.zeros((1, 1))
+    for term in workload.terms:
+        product = term.as_product()
+        factors = {} if product is None else dict(product.factors)
+        own = np.full((1, 1), term.weight**2)
+        for axis in axes:
+            queries = factors.get(axis.name, Total(axis.cells))
+            sizes = np.sqrt(np.outer(axis.sizes, axis.sizes))
+            own = np.asarray(np.kron(own, axis.class_gram(queries) / sizes), dtype=np.float64)
+        out = out + own
+    return np.asarray(out, dtype=np.float64)
+
+
+def _differences(cells: int) -> Array:
+    """An orthonormal basis of all vectors of sum 0, in rows (Helmert's)."""
+    out = np.tril(np.full((cells - 1, cells), -1.0))
+    at = np.arange(1, cells)
+    out[at - 1, at] = at
+    return np.asarray(out / np.sqrt(at * (at + 1.0))[:, None], dtype=np.float64)
+
+
+def _of_cells(
+    workload: Workload, axes: tuple[Axis, ...], gram: Array, root: Array, bits: int
+) -> Factorization | None:
+    """The root in integers of so many bits, the public total below it where one row is missing."""
+    unit = float(np.abs(root).max()) / 2**bits
+    entries = np.rint(root / unit).astype(np.int64)
+    if len(entries) < len(gram):
+        first = np.concatenate([entries, np.full((1, len(gram)), 2**bits)])
+        inverse = inverse_of(first.astype(np.float64))
+        if inverse is None:
+            return None
+        errors = ((gram @ inverse) * inverse).sum(axis=0)
+        wanted = sqrt(float(errors[-1]) / (LIMITS.public_total_error * float(errors[:-1].sum())))
+        factor = ceil(min(max(wanted, 1.0), LIMITS.public_total_maximum))
+        entries = np.concatenate([entries, np.full((1, len(gram)), 2**bits * factor)])
+    inverse = inverse_of(entries.astype(np.float64))
+    if inverse is None:
+        return None
+    wide = tuple(a for a in axes if a.classes > 1)
+    part = tuple(CLASS_SUMS for _ in wide)
+    title = " x ".join(a.name for a in wide) or "total"
+    piece = Piece(workload.domain, title, 1.0, wide, part, np.ascontiguousarray(entries))
+    return Factorization(
+        "factorization",
+        "gaussian",
+        workload,
+        (Block(piece, unit),),
+        axes,
+        (tuple(CLASS_SUMS for _ in axes),),
+        (inverse,),
+    )
+
+
 def for_replace_one(
     strategy: Strategy, objective: Objective = "rmse", drops: bool = False
 ) -> Strategy:
@@ -384,7 +502,11 @@ def for_replace_one(
         bounds.append(_orbit_bound(strategy, objective, drops))
     if strategy.mechanism == "factorization":
         start = strategy if isinstance(strategy, Dense) else None
-        pairwise = best_for_pairs(strategy.workload, objective, drops, start)
+        pairwise: Strategy | None = None
+        if objective == "rmse" and start is None:
+            pairwise = best_on_cells(strategy.workload, drops)
+        if pairwise is None:
+            pairwise = best_for_pairs(strategy.workload, objective, drops, start)
         if pairwise is not None:
             options.append(pairwise)
             bounds.append(pairwise.replace_one_bound or 0.0)

@@ -468,22 +468,30 @@ class StrategyLimits:
     """Relative residual of conjugate gradients at which they end."""
 
     # replace_one
-    pairwise_rank: int = 96
-    """Rank up to which pairs of cells are weighed."""
-    pairwise_cells: int = 1024
-    """Distinct columns up to which pairs of cells are weighed."""
+    pairwise_rank: int = 1024
+    """Rank of queries that are listed up to which pairs of cells are weighed."""
+    pairwise_cells: int = 2048
+    """Distinct columns up to which pairs of cells are weighed: a step takes a few seconds."""
     pairwise_queries: int = 2**15
     """Queries of such a workload."""
     pairwise_moves: int = 2**21
     """Queries times pairs of cells, for the largest error."""
     pairwise_tolerance: float = 1e-3
     """Relative distance to its bound to which the error is driven."""
-    pairwise_steps: int = 120
-    """Steps of the weights of pairs in one round."""
-    pairwise_rounds: int = 12
-    """Rounds in which pairs join."""
+    pairwise_rough_tolerance: float = 1e-2
+    """The same beyond as many cells as the next says."""
+    pairwise_fine_cells: int = 512
+    """Cells up to which a step takes a fraction of a second."""
+    pairwise_power: float = 6.0
+    """Power of the distance by which weights of pairs are multiplied at first."""
+    pairwise_steps: int = 60
+    """Steps of the weights of pairs: 4 to 6 reach a certificate of 1.01."""
     pairwise_bits: tuple[int, ...] = (14, 18, 22, 26)
     """Bits of integers that are tried until rounding costs next to nothing."""
+    pairwise_cell_bits: tuple[int, ...] = (20, 26)
+    """The same for matrices on cells, whose inverse takes a second."""
+    pairwise_singular: float = 1e-12
+    """Part of the greatest eigenvalue of ``F'WF``, below which cells are not told apart."""
     pairwise_rounding: float = 1e-4
     """Part of the error that rounding to integers may add."""
     pairwise_flat: float = 1e-9
@@ -496,8 +504,6 @@ class StrategyLimits:
     """Part of the greatest, squared, with which every query is measured at least."""
     pairwise_helped: float = 1e-3
     """Part of the error that queries too small to be reached may add."""
-    pairwise_weight_minimum: float = 1e-7
-    """Part of the greatest weight below which pairs leave again."""
     total_denominators: int = 64
     """Denominators up to which the coefficients of the total are searched as fractions."""
     public_total_maximum: float = 2.0**12
