@@ -63,6 +63,7 @@ from sfumato_audit.subjects.measured import (
     Measuring,
     k_norm_subject,
     pairs_by_degree,
+    replaced_pieces,
 )
 from sfumato_audit.subjects.online import LANES, filter_subject
 from sfumato_audit.subjects.range_searches import Cells, broken_range_subjects
@@ -275,6 +276,7 @@ def _wrong_noise() -> tuple[Subject[Answers] | Subject[Table], ...]:
             score=lambda outputs: np.asarray(outputs[:, 0] % 1),
         ),
         _one_character_of_each_degree(),
+        _one_piece_of_a_replaced_record(),
     )
 
 
@@ -356,6 +358,25 @@ def _by_length() -> Subject[Table]:
         "Laplace noise by the L2 norm of a matrix",
         Claim.of(Cost.pure(privacy_loss(strategy, right, "add-remove"))),
         listed_pairs(domain.shape, "add-remove"),
+        run.sampler,
+        hint=run.hint,
+        is_broken=True,
+    )
+
+
+def _one_piece_of_a_replaced_record() -> Subject[Table]:
+    """Pieces for replaced records, as if a record moved the one that it moves least."""
+    strategy = replaced_pieces()
+    domain = strategy.workload.domain
+    right = calibrate(strategy, 1.0, "replace-one")
+    moved = [s * s * d for s, d in zip(strategy.shares, strategy.block_diameters(2), strict=True)]
+    part = (min(moved) / strategy.sensitivity(2, "replace-one").power) ** 0.5
+    wrong = tuple(replace(law, units=int(law.units * part)) for law in right)
+    run = Measuring(domain, strategy.blocks, wrong, "replace-one")
+    return Subject(
+        "pieces for replaced records: one of them counted",
+        Claim.of(Cost.gaussian(privacy_loss(strategy, right, "replace-one"))),
+        listed_pairs(domain.shape, "replace-one"),
         run.sampler,
         hint=run.hint,
         is_broken=True,

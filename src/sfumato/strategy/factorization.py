@@ -44,6 +44,7 @@ __all__ = [
     "factorization",
     "factorwise",
     "inverse_of",
+    "whole_root",
 ]
 
 
@@ -178,6 +179,70 @@ class Factorization(SumOfProducts):
             out[where] += power
         return SensitivityBound(float(out.max()) * ROUND_UP, is_exact=True)
 
+    def _of_replaced(self, norm: Norm, scales: Sequence[float], may_drop_records: bool) -> float:
+        """Exact in L2 where differences are read of axes of one class alone, and pairs are few.
+
+        Two cells of classes i and j that differ along the axes s of one class have in block b the
+        inner product ``E_i . E_j`` times, for every axis whose differences b reads, ``n (n - 1)``
+        if they agree along it and ``-n`` if not: the columns of ``n I - J``.
+        """
+        alike = [a for a in self.axes if a.classes == 1]
+        classes = prod(a.classes for a in self.axes)
+        of_parts = {
+            a.name for part in self.parts for a, k in zip(self.axes, part, strict=True) if k >= 0
+        }
+        is_general = any(a.classes > 1 and a.name in of_parts for a in self.axes)
+        if (
+            norm != 2
+            or is_general
+            or 2 ** len(alike) * classes**2 * len(self.blocks) > LIMITS.pairwise_kinds
+        ):
+            return super()._of_replaced(norm, scales, may_drop_records)
+        farthest = longest = 0.0
+        grams = self.computed_once(("grams",), self._grams)
+        for kind in product((False, True), repeat=len(alike)):
+            apart = {a.name for a, is_apart in zip(alike, kind, strict=True) if is_apart}
+            inner, own = np.zeros((classes, classes)), np.zeros(classes)
+            for b, (scale, gram) in enumerate(zip(scales, grams, strict=True)):
+                piece = self._piece(b)
+                sizes = [(piece.axes[i].name, piece.axes[i].cells) for i in piece.residual_axes]
+                signed = prod(-n if name in apart else n * (n - 1) for name, n in sizes)
+                inner += scale * gram * float(signed)
+                own += scale * np.diag(gram) * float(prod(n * (n - 1) for _, n in sizes))
+            farthest = max(farthest, float((own[:, None] + own[None, :] - 2 * inner).max()))
+            longest = max(longest, float(own.max()))
+        # Sums of so many products; what is centred is no longer than the diameter.
+        rows = sum(len(self._piece(b).entries) for b in range(len(self.blocks)))
+        distance = max(farthest, 0.0) * ROUND_UP + (rows + 8) * 2.0**-48 * longest
+        return max(distance, self.maximum_column(2, scales).power) if may_drop_records else distance
+
+    def _grams(self) -> list[Array]:
+        """``E'E`` of every block, of columns less the first where no axis is read by differences.
+
+        Taking it off is exact and changes no distance; long columns that are nearly equal, with the
+        public total in them, would cancel.
+        """
+        out = []
+        for b in range(len(self.blocks)):
+            piece = self._piece(b)
+            entries = piece.entries if piece.residual_axes else piece.entries - piece.entries[:, :1]
+            columns = entries.astype(np.float64)
+            gram = np.asarray(columns.T @ columns, dtype=np.float64)
+            out.append(self._on_all_classes(piece, gram))
+        return out
+
+    def _on_all_classes(self, piece: Piece, gram: Array) -> Array:
+        """A matrix on the classes of a piece as one on the classes of all axes."""
+        wide = [a for a in self.axes if a.classes > 1]
+        if len(piece.class_axes) == len(wide):
+            return gram
+        held = {piece.axes[i].name for i in piece.class_axes}
+        shape = [a.classes if a.name in held else 1 for a in wide]
+        whole = [a.classes for a in wide]
+        spread = np.broadcast_to(gram.reshape(shape * 2), whole * 2)
+        size = prod(whole)
+        return np.asarray(spread.reshape(size, size), dtype=np.float64)
+
     def _class_gram(self, axis: Axis, factors: Factors) -> Array:
         """The Gram matrix on class sums (not on unit vectors)."""
         queries = factors.get(axis.name, Total(axis.cells))
@@ -255,7 +320,7 @@ def factorization(
         root = subspace.root / np.sqrt(
             sizes * summed_cells
         )  # on class sums instead of unit vectors
-        entries, unit, inverse = _whole(root, workload, problem, subspace.part, bits)
+        entries, unit, inverse = whole_root(root, workload, problem.axes, subspace.part, bits)
         compared = prod(int(a.sizes[k]) for a, k in measured if k != CLASS_SUMS)
         name = (
             " x ".join(a.name if k == CLASS_SUMS else f"~{a.name}" for a, k in measured) or "total"
@@ -283,8 +348,8 @@ def factorization(
     )
 
 
-def _whole(
-    root: Array, workload: Workload, problem: OrbitProblem, part: Part, fewest_bits: int
+def whole_root(
+    root: Array, workload: Workload, axes: Sequence[Axis], part: Part, fewest_bits: int
 ) -> tuple[Integers, float, Array]:
     """``root`` as integers times a unit, with the same row space, and their pseudo-inverse.
 
@@ -293,7 +358,7 @@ def _whole(
     """
     mixing, basis = root, None
     if len(root) < root.shape[1]:
-        basis = _query_basis(workload, problem, part, len(root))
+        basis = _query_basis(workload, axes, part, len(root))
         reach = np.abs(basis).max(axis=1, keepdims=True)
         basis = basis * (reach.max() // reach)  # rows of like size: rounding treats them alike
         mixing = root @ np.linalg.pinv(basis.astype(np.float64))
@@ -331,14 +396,14 @@ def inverse_of(entries: Array) -> Array | None:
     return None
 
 
-def _query_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: int) -> Integers:
+def _query_basis(workload: Workload, axes: Sequence[Axis], part: Part, rank: int) -> Integers:
     """``rank`` independent asked queries on the class sums of a subspace, as integers."""
     from scipy.linalg import qr
 
     rows = []
     for term in workload.terms:
         factors = {} if (term_product := term.as_product()) is None else dict(term_product.factors)
-        pairs = list(zip(problem.axes, part, strict=True))
+        pairs = list(zip(axes, part, strict=True))
         if not all(k == CLASS_SUMS or _reaches(a, factors.get(a.name), k) for a, k in pairs):
             continue
         own = np.ones((1, 1), dtype=np.int64)

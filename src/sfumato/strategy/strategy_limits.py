@@ -472,6 +472,10 @@ class StrategyLimits:
     """Rank of queries that are listed up to which pairs of cells are weighed."""
     pairwise_cells: int = 2048
     """Distinct columns up to which pairs of cells are weighed: a step takes a few seconds."""
+    pairwise_kinds: int = 2**23
+    """Kinds of pairs times pairs of classes, of attributes whose cells can be exchanged: 64 MiB."""
+    pairwise_work: int = 2**33
+    """Kinds times the cube of classes: a step has an eigenvalue problem for every kind, 2 s."""
     pairwise_queries: int = 2**15
     """Queries of such a workload."""
     pairwise_moves: int = 2**21
@@ -484,13 +488,17 @@ class StrategyLimits:
     """Cells up to which a step takes a fraction of a second."""
     pairwise_power: float = 6.0
     """Power of the distance by which weights of pairs are multiplied at first."""
-    pairwise_steps: int = 60
-    """Steps of the weights of pairs: 4 to 6 reach a certificate of 1.01."""
+    pairwise_power_minimum: float = 2.0**-4
+    """Power at which the search ends, as smaller steps gain nothing either."""
+    pairwise_growth: float = 1.2
+    """Factor of the power after a step that gained."""
+    pairwise_steps: int = 200
+    """Steps of the weights of pairs: 4 to 6 reach a certificate of 1.01, some tens 1.001."""
     pairwise_bits: tuple[int, ...] = (14, 18, 22, 26)
     """Bits of integers that are tried until rounding costs next to nothing."""
     pairwise_cell_bits: tuple[int, ...] = (20, 26)
     """The same for matrices on cells, whose inverse takes a second."""
-    pairwise_singular: float = 1e-12
+    pairwise_singular: float = 1e-11
     """Part of the greatest eigenvalue of ``F'WF``, below which cells are not told apart."""
     pairwise_rounding: float = 1e-4
     """Part of the error that rounding to integers may add."""

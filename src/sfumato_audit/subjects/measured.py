@@ -34,6 +34,7 @@ from sfumato.strategy.degrees import by_degrees, symmetric_set
 from sfumato.strategy.matrix import dense
 from sfumato.strategy.ordered import ordered
 from sfumato.strategy.pieces import pieces
+from sfumato.strategy.replace_one import best_on_cells
 from sfumato.strategy.windows import windows as sliding
 from sfumato.types import Array, Neighbours
 from sfumato.vault.k_norm import KNorm
@@ -55,6 +56,7 @@ __all__ = [
     "opened",
     "pairs_by_degree",
     "planned_subjects",
+    "replaced_pieces",
 ]
 
 VAULT = "sfumato.vault"
@@ -195,7 +197,18 @@ def planned_subjects() -> Iterator[Subject[Table]]:
     counts = MECHANISMS["laplace"].build(marginals(Domain({"cell": 4}), 1), "laplace", "rmse")
     for neighbours in both:  # a scale below a step of the grid, which is that of whole numbers
         yield measured_subject("laplace, below a step", counts, STEEP, neighbours)
+    yield measured_subject(
+        "factorization, replaced records", replaced_pieces(), BUDGETS["gaussian"], "replace-one"
+    )
     yield k_norm_subject("K-norm noise", KNorm.of(K_QUERIES, 1))
+
+
+def replaced_pieces() -> Strategy:
+    """Prefixes beside a table, in pieces for replaced records; the total is next to exact."""
+    plane = Domain({"age": 3, "sex": 2})
+    strategy = best_on_cells(prefixes(plane, "age") | marginals(plane, 2), drops=False)
+    assert strategy is not None  # noqa: S101 - products on few cells
+    return strategy
 
 
 def k_norm_subject(name: str, mechanism: KNorm, is_broken: bool = False) -> Subject[Table]:
