@@ -472,6 +472,16 @@ class StrategyLimits:
     """Rank of queries that are listed up to which pairs of cells are weighed."""
     pairwise_cells: int = 2048
     """Distinct columns up to which pairs of cells are weighed: a step takes a few seconds."""
+    pairwise_cut_rank: int = 96
+    """Rank up to which few pairs are weighed, to 1.0001, and others join."""
+    pairwise_cut_cells: int = 1024
+    """Cells up to which they are."""
+    pairwise_cut_steps: int = 120
+    """Steps of their weights in one round."""
+    pairwise_cuts: int = 12
+    """Rounds in which pairs join."""
+    pairwise_left_weight: float = 1e-7
+    """Part of the greatest weight below which pairs leave again."""
     pairwise_kinds: int = 2**23
     """Kinds of pairs times pairs of classes, of attributes whose cells can be exchanged: 64 MiB."""
     pairwise_work: int = 2**33
@@ -486,6 +496,10 @@ class StrategyLimits:
     """The same beyond as many cells as the next says."""
     pairwise_fine_cells: int = 512
     """Cells up to which a step takes a fraction of a second."""
+    pairwise_thinned: int = 6
+    """Of more classes every so manyth is weighed first, for a start: half the steps."""
+    pairwise_weight_minimum: float = 1e-3
+    """Part of the greatest weight with which a pair starts then."""
     pairwise_power: float = 6.0
     """Power of the distance by which weights of pairs are multiplied at first."""
     pairwise_power_minimum: float = 2.0**-4

