@@ -901,10 +901,10 @@ class Numeric(Attribute):
             column: The name of the column.
             min: Where the range begins, if that is public knowledge; discovered if None.
             max: Where it ends, likewise; one of the two may be declared.
-            bins: About how many bins the range is to have; by a public rule if None.
-            outside: What becomes of values beyond: ``"clamp"``, ``"other"`` or ``"drop"``.
-            nulls: What becomes of missing values: ``"missing"``, ``"drop"`` or ``"first"``.
-            tails: The share of the records that is to lie beyond either end, about.
+            bins: As in `Integer.discover`, as all that follow.
+            outside: What becomes of values beyond.
+            nulls: What becomes of missing values.
+            tails: The share of the records beyond either end.
 
         Returns:
             What `sf.OpenDomain` and `sf.plan_discovery` take.
@@ -1101,10 +1101,10 @@ class DateTime(Attribute):
             column: The name of the column.
             start: Where the range begins, if that is public knowledge; discovered if None.
             end: Where it ends, likewise; one of the two may be declared.
-            bins: About how many bins the range is to have; by a public rule if None.
-            outside: What becomes of values beyond: ``"clamp"``, ``"other"`` or ``"drop"``.
-            nulls: What becomes of missing values: ``"missing"``, ``"drop"`` or ``"first"``.
-            tails: The share of the records that is to lie beyond either end, about.
+            bins: As in `Integer.discover`, as all that follow.
+            outside: What becomes of values beyond.
+            nulls: What becomes of missing values.
+            tails: The share of the records beyond either end.
 
         Returns:
             What `sf.OpenDomain` and `sf.plan_discovery` take.

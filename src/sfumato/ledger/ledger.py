@@ -697,18 +697,18 @@ def check_total(ledger: Ledger, total: Budget, source: str) -> None:
 
 
 def ledger_of(
-    ledger: Ledger | str | Path | None,
+    ledger: Ledger | str | Path,
     name: str | None,
     neighbours: Neighbours,
     budget: Budget,
     unit: Unit,
     *,
     keep_open: bool = False,
-) -> Ledger | None:
+) -> Ledger:
     """Return the ledger of a table; a path must lead to one.
 
     Args:
-        ledger: An open ledger, a path or an address; None for none.
+        ledger: An open ledger, a path or an address.
         name: The name of the table; None for one in memory that nobody has named.
         neighbours: Those of the plan.
         budget: That of the plan, for the command that creates a missing ledger.
@@ -718,8 +718,6 @@ def ledger_of(
     Raises:
         LedgerError: If there is no ledger, the table has no name, or it is not the ledger's.
     """
-    if ledger is None:
-        return None
     if name is None:
         held = (
             f" (this ledger's table is {ledger.table_id!r})" if isinstance(ledger, Ledger) else ""

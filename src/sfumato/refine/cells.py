@@ -100,7 +100,8 @@ def fit_explicit(
     without noise; weights of the fit are for the others. What is impossible or published is that
     of the grid; the total, if anything is published, is the published one.
     """
-    total = agreed_total(total, grid.constraints)
+    if grid.constraints is not None:
+        total = agreed_total(total, grid.constraints)
     unit, weight_unit = _scales(fit, total, precision)
     small = _scaled(fit, unit, weight_unit)
     q = Quadratic(small, grid, None if precision is None else precision / weight_unit)

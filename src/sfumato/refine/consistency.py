@@ -448,7 +448,9 @@ class _RowSearch:
 
     def _total(self, numbers: _Numbers) -> float:
         """The number of records: public, or as the tables have it."""
-        public = agreed_total(None if self.rows is None else float(self.rows), self.constraints)
+        public = None if self.rows is None else float(self.rows)
+        if self.constraints is not None:
+            public = agreed_total(public, self.constraints)
         return released_total(numbers.tables, None) if public is None else public
 
     def _pair(

@@ -111,10 +111,8 @@ class Projected:
 Numbered = Array | Sequence[float] | Sequence[Array] | Mapping[str, Array]
 
 
-def checked_constraints(constraints: Constraints | None, workload: Workload) -> Constraints | None:
+def checked_constraints(constraints: object, workload: Workload) -> Constraints:
     """The constraints, in the domain of the workload; refused if they are about another."""
-    if constraints is None:
-        return None
     if not isinstance(constraints, Constraints):
         raise WorkloadError(
             "constraints are sf.Constraints(domain, impossible, published), got "
@@ -291,7 +289,8 @@ def project(
     _check_options(onto, objective, gap, seconds)
     values = by_group(answers, workload, "answers")
     total, noisy = total_of(n)
-    total = agreed_total(total, checked_constraints(constraints, workload))
+    if constraints is not None:
+        total = agreed_total(total, checked_constraints(constraints, workload))
     covariance = covariance_of(weights)
     if covariance is not None and objective == "max":
         weights, covariance = inverse_variances(covariance, workload.queries), None

@@ -57,7 +57,6 @@ from sfumato.release.estimates import (
     cell_table,
 )
 from sfumato.release.quantiles import rows_along, running_totals
-from sfumato.release.ranges import shorter
 from sfumato.release.ratios import means_of
 from sfumato.release.release_limits import LIMITS
 from sfumato.release.rollups import rollups_of
@@ -71,7 +70,7 @@ from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Identity, Intervals, Prefix, Ranges, Total
 from sfumato.workload.terms import Product, Term
-from sfumato.workload.workload import Ratio, SecondMoment, Workload
+from sfumato.workload.workload import Ratio, SecondMoment, Workload, shorter
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:

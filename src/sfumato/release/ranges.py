@@ -9,7 +9,6 @@ answers are written down, the running totals stand for the ranges.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,19 +18,15 @@ from sfumato.errors import WorkloadError
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import columns_of
 from sfumato.text import listing, shown
-from sfumato.workload.queries import Identity, Intervals, Prefix, check_entries
-from sfumato.workload.terms import Product, Term
-from sfumato.workload.workload import Workload
-from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
+from sfumato.workload.queries import Identity, Intervals
+from sfumato.workload.terms import Product
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
     "Ends",
-    "check_listed",
     "range_frame",
-    "shorter",
 ]
 
 
@@ -65,21 +60,6 @@ def range_frame(
     frame = pd.DataFrame({**columns_of(product), **further.columns})
     frame.attrs["basis"] = further.basis
     return frame
-
-
-def check_listed(workload: Workload) -> None:
-    """Refuse, before anything is paid for, answers of which a release could not list any form."""
-    for term in workload.terms:
-        check_entries(shorter(term).rows, f"a release of group {term.name!r}")
-
-
-def shorter(term: Term) -> Term:
-    """Running totals for ranges that are too many to be listed; other groups as they are."""
-    product = term.as_product()
-    if product is None or term.rows <= WORKLOAD_LIMITS.array_entries:
-        return term
-    factors = tuple((n, Prefix(q.size) if q.holds_prefixes else q) for n, q in product.factors)
-    return replace(product, name=f"running totals of {term.name}", factors=factors)
 
 
 def _intervals(attribute: Attribute, between: Sequence[Ends]) -> Intervals:

@@ -272,9 +272,10 @@ class AdaptiveRun(WorkloadRun[Rounds, "Release"]):
     def checked(self, table: object) -> AdaptiveRun:
         """Refuse constraints that no data set meets, or only an empty one."""
         del table
+        if self.constraints is None:
+            return self
         constraints = checked_constraints(self.constraints, self.plan.workload)
-        if constraints is not None:
-            _check_met(constraints)
+        _check_met(constraints)
         return replace(self, constraints=constraints)
 
     def count(self, table: Table | None, progress: Progress | None) -> Rounds:

@@ -42,7 +42,7 @@ from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Neighbours, Noise, Objective, Progress
 from sfumato.workload.constraints import Constraints, agreed_total
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import Workload, check_listed
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
@@ -789,16 +789,16 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
 
     def checked(self, table: object) -> LinearRun:
         """Refuse answers that cannot be listed, held or kept, and read the public records."""
-        from sfumato.release.ranges import check_listed
         from sfumato.run.public import check_public, public_records
 
-        workload, public = self.plan.workload, self.public
+        workload, public, guess = self.plan.workload, self.public, None
         check_listed(workload)
         self.plan.resources().check()
         constraints = _checked(self.constraints, workload, self.project)
-        check_intervals(self.intervals, self.plan.forecast, self.project, constraints)
-        check_public(public, table)
-        guess = None if public is None else public_records(public, workload)
+        self._check_intervals(self.plan, constraints)
+        if public is not None:
+            check_public(public, table)
+            guess = public_records(public, workload)
         return replace(self, constraints=constraints, guess=guess)
 
     def for_table(self, table: Table | None) -> LinearRun:
@@ -815,8 +815,13 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
             stacklevel=4,
         )
         plan.resources().check()
-        check_intervals(self.intervals, plan.forecast, self.project, self.constraints)
+        self._check_intervals(plan, self.constraints)
         return replace(self, plan=plan)
+
+    def _check_intervals(self, plan: Plan, constraints: Constraints | None) -> None:
+        """Refuse intervals other than those of the noise that there are not for this plan."""
+        if self.intervals != "noise":
+            check_intervals(self.intervals, plan.forecast, self.project, constraints)
 
     def count(self, table: Table | None, progress: Progress | None) -> Exact:
         """The exact values of all blocks; refuses constraints that the public total contradicts."""
@@ -826,7 +831,8 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
         plan = self.plan
         blocks, whose = plan.strategy.blocks, (plan.neighbours, plan.unit)
         exact = count(table, plan.workload.domain, blocks, *whose, progress)
-        agreed_total(exact.rows, self.constraints)
+        if self.constraints is not None:
+            agreed_total(exact.rows, self.constraints)
         return exact
 
     def draw(self, exact: Exact, progress: Progress | None) -> bytes:
@@ -844,7 +850,8 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
         from sfumato.release.release import Release
 
         measured = Measured.from_bytes(answer, self.plan.noise)
-        agreed_total(measured.rows, self.constraints)
+        if self.constraints is not None:
+            agreed_total(measured.rows, self.constraints)
         return Release.of(
             self.plan.forecast,
             measured,
@@ -893,14 +900,16 @@ def _checked(
     constraints: Constraints | None, workload: Workload, project: Projection
 ) -> Constraints | None:
     """Constraints that some data set meets and that answers can keep; else refused."""
+    view = check_projection(project)
+    if constraints is None:
+        return None
     constraints = checked_constraints(constraints, workload)
-    if check_projection(project) is False and constraints is not None:
+    if view is False:
         raise WorkloadError(
             "answers that are left as they came out of the noise keep no constraints; leave "
             "project out, or the constraints"
         )
-    if constraints is not None:
-        witness(constraints)
+    witness(constraints)
     return constraints
 
 

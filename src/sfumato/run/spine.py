@@ -139,13 +139,15 @@ def opened(
     from sfumato.vault.encode import check_columns
     from sfumato.vault.tables import name_of, open_table
 
-    unit = guarantee.unit
+    unit, ledger = guarantee.unit, access.ledger
     table = None if domain is None else open_table(access.table)
     if domain is not None and table is not None:
         check_columns(table, domain, unit if isinstance(unit, PrivacyUnit) else None)
+    if ledger is None:
+        return table, None
     name = name_of(access.table, access.name)
     whose = (guarantee.neighbours, guarantee.budget, unit)
-    return table, ledger_of(access.ledger, name, *whose, keep_open=keep_open)
+    return table, ledger_of(ledger, name, *whose, keep_open=keep_open)
 
 
 def stored_answer(

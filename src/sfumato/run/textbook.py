@@ -61,6 +61,7 @@ __all__ = [
     "NoiseScale",
     "Outcome",
     "ProjectedOutcome",
+    "Scores",
     "SeededWords",
     "TextbookRun",
     "budget_of",
@@ -649,3 +650,55 @@ def exact_sensitivity(sensitivity: object) -> Fraction:
             "units"
         )
     return Fraction(number)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Exact scores on a grid, how far they move there, and where they come from."""
+
+    instance: Instance | None
+    count: int
+    bits: int
+    sensitivity: int
+    is_monotone: bool
+    counted: Callable[[Table | None], Sensitive[Sequence[int]]]
+    neighbours: Neighbours
+
+    @property
+    def step(self) -> float:
+        """One step of the grid."""
+        return ldexp(1.0, -self.bits)
+
+    @classmethod
+    def of(
+        cls,
+        scores: object,
+        data: object,
+        records: object,
+        sensitivity: object,
+        is_monotone: bool | None,
+        neighbours: Neighbours,
+        least_bits: int = 0,
+    ) -> Scores:
+        """Exact numbers with their sensitivity, or answers to linear queries, which know theirs."""
+        if data is None and records is None:
+            numbers = exact_numbers(scores, "scores")
+            moved = exact_sensitivity(1 if sensitivity is None else sensitivity)
+            bits = max(grid_bits(numbers, moved, 1), least_bits)
+            steps = moved_on_grid(numbers, moved, bits, 1)
+            exact = Sensitive[Sequence[int]](on_grid(numbers, bits))
+            whose = check_neighbours(neighbours)
+            return cls(None, numbers.size, bits, steps, bool(is_monotone), lambda _: exact, whose)
+        if sensitivity is not None:
+            raise PlanError("the sensitivity of linear queries is worked out; leave it out")
+        instance = Instance.of(scores, data, records, neighbours)
+        bits = max(instance.bits, least_bits)
+        return cls(
+            instance,
+            instance.workload.queries,
+            bits,
+            ceil(instance.moved * 2**bits),
+            instance.is_monotone and is_monotone is not False,
+            lambda table: instance.answers(table, bits),
+            instance.neighbours,
+        )

@@ -12,29 +12,24 @@ docs/proofs/selection.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, ldexp, log
+from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, overload
 
 from sfumato.errors import PlanError
-from sfumato.privacy.budget import Number, check_neighbours
+from sfumato.privacy.budget import Number
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.selection import ChoiceNoise
 from sfumato.random import WordSource
 from sfumato.run.textbook import (
-    Instance,
     NoiseScale,
     Outcome,
+    Scores,
     budget_of,
     drawn,
-    exact_numbers,
-    exact_sensitivity,
-    grid_bits,
-    moved_on_grid,
-    on_grid,
 )
 from sfumato.types import Integers, Neighbours
 from sfumato.vault.select import exponential_mechanism as choose_by_exponent
@@ -43,7 +38,6 @@ from sfumato.vault.sensitive import Sensitive
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
-    from sfumato.vault.tables import Table
 
 __all__ = [
     "ChoiceOutcome",
@@ -177,7 +171,7 @@ def exponential_mechanism(
             raise PlanError("a rate is for scores in a Sensitive, with a source of words")
         return choose_by_exponent(scores, rate, random, count)
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
-    scored = _candidates(scores, data, records, sensitivity, is_monotone, neighbours)
+    scored = Scores.of(scores, data, records, sensitivity, is_monotone, neighbours)
     return _chosen("gumbel", scored, epsilon, count, access)
 
 
@@ -235,7 +229,7 @@ def noisy_max(
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
     if noise not in TITLES:
         raise PlanError(f'noise is "laplace", "gumbel" or "exponential", got {noise!r}')
-    scored = _candidates(scores, data, records, sensitivity, is_monotone, neighbours)
+    scored = Scores.of(scores, data, records, sensitivity, is_monotone, neighbours)
     return _chosen(noise, scored, epsilon, 1, access)
 
 
@@ -287,59 +281,13 @@ def permute_and_flip(
     1
     """
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
-    scored = _candidates(scores, data, records, sensitivity, is_monotone, neighbours)
+    scored = Scores.of(scores, data, records, sensitivity, is_monotone, neighbours)
     return _chosen("exponential", scored, epsilon, 1, access)
-
-
-@dataclass(frozen=True, eq=False)
-class _Candidates:
-    """Exact scores on a grid, how far they move there, and where they come from."""
-
-    instance: Instance | None
-    count: int
-    bits: int
-    sensitivity: int
-    is_monotone: bool
-    counted: Callable[[Table | None], Sensitive[Sequence[int]]]
-    neighbours: Neighbours
-
-
-def _candidates(
-    scores: object,
-    data: object,
-    records: object,
-    sensitivity: object,
-    is_monotone: bool | None,
-    neighbours: Neighbours,
-) -> _Candidates:
-    if data is None and records is None:
-        numbers = exact_numbers(scores, "scores")
-        moved = exact_sensitivity(1 if sensitivity is None else sensitivity)
-        bits = grid_bits(numbers, moved, 1)
-        steps = moved_on_grid(numbers, moved, bits, 1)
-        exact = Sensitive[Sequence[int]](on_grid(numbers, bits))
-        whose = check_neighbours(neighbours)
-        return _Candidates(
-            None, numbers.size, bits, steps, bool(is_monotone), lambda _: exact, whose
-        )
-    if sensitivity is not None:
-        raise PlanError("the sensitivity of linear queries is worked out; leave it out")
-    instance = Instance.of(scores, data, records, neighbours)
-    bits = instance.bits
-    return _Candidates(
-        instance,
-        instance.workload.queries,
-        bits,
-        ceil(instance.moved * 2**bits),
-        instance.is_monotone and is_monotone is not False,
-        lambda table: instance.answers(table, bits),
-        instance.neighbours,
-    )
 
 
 def _chosen(
     noise: ChoiceNoise,
-    scored: _Candidates,
+    scored: Scores,
     epsilon: Number | None,
     count: int,
     access: Mapping[str, object],
@@ -379,7 +327,7 @@ def _chosen(
         **how,  # type: ignore[arg-type]
     )
     assert isinstance(answer, list)  # noqa: S101
-    step = ldexp(1.0, -scored.bits)
+    step = scored.step
     scale = step / float(rate)
     spread = 2.0 if noise == "laplace" else 1.0
     rounding = 0.0 if scored.instance is not None or not scored.bits else step

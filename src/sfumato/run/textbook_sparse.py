@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, ldexp
+from math import ldexp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
@@ -31,22 +31,17 @@ from sfumato.planning.sparse_plans import (
     sparse_of_mu_squared,
     tolerance,
 )
-from sfumato.privacy.budget import Budget, Number, check_neighbours
+from sfumato.privacy.budget import Budget, Number
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw, noise_cost
 from sfumato.random import WordSource
 from sfumato.run.run_limits import LIMITS
 from sfumato.run.textbook import (
-    Instance,
     Outcome,
+    Scores,
     budget_of,
     drawn,
-    exact_numbers,
-    exact_sensitivity,
-    grid_bits,
-    moved_on_grid,
-    on_grid,
     scale_of,
 )
 from sfumato.types import Neighbours
@@ -56,7 +51,6 @@ from sfumato.vault.sparse import above_threshold as first_above
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
-    from sfumato.vault.tables import Table
 
 __all__ = [
     "SparseOutcome",
@@ -71,6 +65,7 @@ __all__ = [
 SparseVariant: TypeAlias = Literal["slides", "dwork-roth", "lyu-su-li"]
 Kinds: TypeAlias = NoiseKind | tuple[NoiseKind, NoiseKind]
 HALF = Fraction(1, 2)
+GRID_BITS = PLANNING_LIMITS.sparse_grid_bits
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,71 +117,19 @@ class Vectors:
         return Cost(parts)
 
 
-@dataclass(frozen=True, eq=False)
-class _Scores:
-    """Exact scores on a grid, how far they move there, and where they come from."""
-
-    instance: Instance | None
-    count: int
-    bits: int
-    sensitivity: int
-    is_monotone: bool
-    counted: Callable[[Table | None], Sensitive[Sequence[int]]]
-    neighbours: Neighbours
-
-    @property
-    def step(self) -> float:
-        """One step of the grid."""
-        return ldexp(1.0, -self.bits)
-
-    def thresholds(self, T: float | Sequence[float]) -> list[int]:
-        """A public threshold for every score, in steps."""
-        each = np.broadcast_to(np.asarray(T, dtype=np.float64), (self.count,))
-        if not bool((np.abs(each) < 2.0**50).all()):
-            raise PlanError("thresholds T are finite numbers below 2^50, one or one per score")
-        return [round(ldexp(t, self.bits)) for t in each.tolist()]
-
-
-def _scores(
-    queries: object,
-    data: object,
-    records: object,
-    sensitivity: object,
-    is_monotone: bool | None,
-    neighbours: Neighbours,
-) -> _Scores:
-    """Exact numbers with their sensitivity, or the answers to linear queries, which know theirs."""
-    finest = PLANNING_LIMITS.sparse_grid_bits
-    if data is None and records is None:
-        numbers = exact_numbers(queries, "scores")
-        moved = exact_sensitivity(1 if sensitivity is None else sensitivity)
-        bits = max(grid_bits(numbers, moved, 1), finest)
-        steps = moved_on_grid(numbers, moved, bits, 1)
-        exact = Sensitive[Sequence[int]](on_grid(numbers, bits))
-        whose = check_neighbours(neighbours)
-        monotone = bool(is_monotone)
-        return _Scores(None, numbers.size, bits, steps, monotone, lambda _: exact, whose)
-    if sensitivity is not None:
-        raise PlanError("the sensitivity of linear queries is worked out; leave it out")
-    instance = Instance.of(queries, data, records, neighbours)
-    bits = max(instance.bits, finest)
-    monotone = instance.is_monotone if is_monotone is None else is_monotone
-    return _Scores(
-        instance,
-        instance.workload.queries,
-        bits,
-        ceil(instance.moved * 2**bits),
-        monotone and instance.is_monotone,
-        lambda table: instance.answers(table, bits),
-        instance.neighbours,
-    )
+def _thresholds(scores: Scores, T: float | Sequence[float]) -> list[int]:
+    """A public threshold for every score, in steps."""
+    each = np.broadcast_to(np.asarray(T, dtype=np.float64), (scores.count,))
+    if not bool((np.abs(each) < 2.0**50).all()):
+        raise PlanError("thresholds T are finite numbers below 2^50, one or one per score")
+    return [round(ldexp(t, scores.bits)) for t in each.tolist()]
 
 
 def _law(
     budget: Budget,
     is_pure: bool,
     part: Fraction,
-    scores: _Scores,
+    scores: Scores,
     discoveries: int,
     noise: Kinds,
     share: Fraction | None,
@@ -215,7 +158,7 @@ def _law(
 
 def _tested(
     title: str,
-    scores: _Scores,
+    scores: Scores,
     T: float | Sequence[float],
     budget: Budget,
     vectors: Vectors,
@@ -224,7 +167,7 @@ def _tested(
     """Test all scores up to the last discovery, and tell numbers where that was planned."""
     law, number = centred(vectors.law, scores.count, 0.05, vectors.epochs), vectors.number
     vectors = Vectors(law, vectors.epochs, number)
-    thresholds = scores.thresholds(T)
+    thresholds = _thresholds(scores, T)
 
     def noisy(exact: Sensitive[Sequence[int]], words: WordSource) -> dict[str, list[int]]:
         tests = Discoverer(vectors, words)
@@ -276,7 +219,7 @@ def _tested(
     )
 
 
-def _right_up_to(vectors: Vectors, scores: _Scores) -> Callable[[float], float]:
+def _right_up_to(vectors: Vectors, scores: Scores) -> Callable[[float], float]:
     """With probability 1 - beta all tests are right up to this, and numbers are within it."""
     law, number, c = vectors.law, vectors.number, vectors.epochs * vectors.law.discoveries
 
@@ -403,7 +346,7 @@ def above_threshold(
     if T is None:
         raise PlanError("say what is above: T= a public number")
     budget = budget_of(epsilon, delta, rho, mu)
-    scores = _scores(queries, data, records, sensitivity, is_monotone, neighbours)
+    scores = Scores.of(queries, data, records, sensitivity, is_monotone, neighbours, GRID_BITS)
     vectors = _variant("slides", budget, Fraction(1), scores, 1, noise, share)
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
     return _tested("AboveThreshold", scores, T, budget, vectors, access)
@@ -479,7 +422,7 @@ def sparse_vector(
     ((1, 3), {'threshold': Lap(4), 'scores': Lap(8)})
     """
     budget = budget_of(epsilon, delta, rho, mu)
-    scores = _scores(queries, data, records, sensitivity, is_monotone, neighbours)
+    scores = Scores.of(queries, data, records, sensitivity, is_monotone, neighbours, GRID_BITS)
     vectors = _variant(variant, budget, Fraction(1), scores, c, noise, share)
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
     return _tested(f"SparseVector ({variant})", scores, T, budget, vectors, access)
@@ -550,7 +493,7 @@ def numeric_sparse(
     budget = budget_of(epsilon, delta, rho, mu)
     if not isinstance(number_share, Fraction) or not 0 < number_share < 1:
         raise PlanError(f"number_share is a Fraction between 0 and 1, got {number_share!r}")
-    scores = _scores(queries, data, records, sensitivity, is_monotone, neighbours)
+    scores = Scores.of(queries, data, records, sensitivity, is_monotone, neighbours, GRID_BITS)
     vectors = _variant(variant, budget, 1 - number_share, scores, c, "laplace", HALF, number_share)
     access = {"ledger": ledger, "name": name, "key": key, "random": random}
     return _tested(f"NumericSparse ({variant})", scores, T, budget, vectors, access)
@@ -560,7 +503,7 @@ def _variant(
     variant: str,
     budget: Budget,
     part: Fraction,
-    scores: _Scores,
+    scores: Scores,
     c: int,
     noise: Kinds,
     share: Fraction | None,

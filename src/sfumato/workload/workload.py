@@ -24,7 +24,7 @@ from sfumato.domain.values import joined
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Array, Numbers
-from sfumato.workload.queries import check_entries, widened
+from sfumato.workload.queries import Prefix, check_entries, widened
 from sfumato.workload.sensitivity import SensitivityBound, greatest_column_power
 from sfumato.workload.terms import StructuredLabel, Term
 from sfumato.workload.workload_limits import LIMITS
@@ -42,7 +42,9 @@ __all__ = [
     "Statistic",
     "StatisticAnswers",
     "Workload",
+    "check_listed",
     "marginal",
+    "shorter",
     "spread",
     "union",
 ]
@@ -469,3 +471,18 @@ def _with_distinct_names(terms: tuple[Term, ...]) -> tuple[Term, ...]:
         chosen = term.name.renamed(name) if isinstance(term.name, StructuredLabel) else name
         out.append(term if name == term.name else replace(term, name=chosen))
     return tuple(out)
+
+
+def check_listed(workload: Workload) -> None:
+    """Refuse, before anything is paid for, answers of which a release could not list any form."""
+    for term in workload.terms:
+        check_entries(shorter(term).rows, f"a release of group {term.name!r}")
+
+
+def shorter(term: Term) -> Term:
+    """Running totals for ranges that are too many to be listed; other groups as they are."""
+    product = term.as_product()
+    if product is None or term.rows <= LIMITS.array_entries:
+        return term
+    factors = tuple((n, Prefix(q.size) if q.holds_prefixes else q) for n, q in product.factors)
+    return replace(product, name=f"running totals of {term.name}", factors=factors)

@@ -25,9 +25,7 @@ def ledger(tmp_path):
     return Ledger.create(tmp_path / "t.ledger", Budget(rho=1), "people", "add-remove")
 
 
-def test_no_ledger_is_none_and_a_path_must_lead_to_one(tmp_path):
-    assert ledger_of(None, "people", *PLAN) is None
-    assert ledger_of(None, None, *PLAN) is None  # without a ledger nobody needs a name
+def test_a_path_must_lead_to_a_ledger(tmp_path):
     place = tmp_path / "new.ledger"
     with pytest.raises(LedgerError, match=r"there is no ledger at .*nothing was spent"):
         ledger_of(place, "people", *PLAN)

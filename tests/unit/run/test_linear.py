@@ -152,7 +152,7 @@ def test_ranges_along_two_attributes_are_told_as_running_totals(
         mechanism="factorization",
     )
     few = replace(LIMITS, array_entries=1000)
-    monkeypatch.setattr("sfumato.release.ranges.WORKLOAD_LIMITS", few)
+    monkeypatch.setattr("sfumato.workload.workload.LIMITS", few)
     people = pd.DataFrame({"x": np.arange(60) % 12, "y": np.arange(60) % 9})
     told = found.release(people).answers()
     assert len(told) == 12 * 9
