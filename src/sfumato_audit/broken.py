@@ -42,8 +42,7 @@ from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import marginals, predicates, prefixes
 from sfumato.workload.predicates import attribute
 from sfumato_audit.bounds import Claim
-from sfumato_audit.events import Score
-from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs
+from sfumato_audit.examine import Pair, Sampler, Score, Subject, Table, listed_pairs
 from sfumato_audit.published import LAST, LOW, PUBLISHED, place_and_value
 from sfumato_audit.subjects.chosen import AROUND, mwem_subject, selection_subject
 from sfumato_audit.subjects.files import (

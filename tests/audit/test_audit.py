@@ -162,7 +162,7 @@ def test_the_list_of_wrong_mechanisms_holds_what_it_must():
 def test_float_noise_is_invisible_without_the_low_bits(monkeypatch):
     """The reason for that event: all others see nothing wrong."""
     from sfumato_audit import examine as module
-    from sfumato_audit.events import learn_scores
+    from sfumato_audit.examine import learn_scores
 
     def without(left, right):
         return {n: s for n, s in learn_scores(left, right).items() if n != "low bits"}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato_audit.events import learn_scores, lowest_bits
+from sfumato_audit.examine import learn_scores, lowest_bits
 
 RUNS = 4000
 

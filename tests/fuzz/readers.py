@@ -32,7 +32,7 @@ from sfumato.privacy.sparse_vector import SparseLaw
 from sfumato.session.client import Reply, _parsed
 from sfumato.session.session_answers import Answer, paid_answer
 from sfumato.toml import TomlFile, parse_toml
-from sfumato.vault import csv as csv_module
+from sfumato.vault import files as csv_module
 from sfumato.vault.sources import CSV_RULES
 from sfumato.vault.sparse import Discoverer, SparseVector
 from sfumato.workload.question import questions_of

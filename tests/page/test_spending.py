@@ -11,8 +11,8 @@ import pytest
 
 from sfumato.privacy.cost import Cost
 from sfumato_web.page.ask_page import ask
-from sfumato_web.page.confirm import Progress
 from sfumato_web.page.ledger_page import allowances, budget_chart, freeze, spending, verified
+from sfumato_web.page.release_page import Progress
 from sfumato_web.server.problems import Problem
 from tests.page.visiting import server_of, visit
 

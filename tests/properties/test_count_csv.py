@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sfumato.domain.attributes import Category
 from sfumato.domain.domain import Domain
 from sfumato.errors import TableError
-from sfumato.vault import csv as csv_module
+from sfumato.vault import files as csv_module
 from sfumato.vault.count import count_marginals
 from sfumato.vault.sources import CsvSource
 from sfumato.vault.tables import open_table

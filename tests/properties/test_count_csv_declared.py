@@ -19,7 +19,7 @@ from sfumato.domain.attributes import Category, DateTime, Numeric
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
-from sfumato.vault import csv as csv_module
+from sfumato.vault import files as csv_module
 from sfumato.vault.count import count_marginals
 from sfumato.vault.sources import CsvSource
 from sfumato.vault.tables import open_table

@@ -34,7 +34,7 @@ class ExactNumbers:
 
 def exact_frame(work: sf.Workload, counts: np.ndarray, which: int = 0) -> pd.DataFrame:
     """The answer of a statement on exact counts."""
-    from sfumato.release.statements import statement_frame
+    from sfumato.release.group_sql import statement_frame
 
     ends = np.cumsum([term.rows for term in work.terms])[:-1]
     source = ExactNumbers(work, np.split(work.evaluate(counts), ends))

@@ -18,7 +18,7 @@ from scipy.stats import binom
 from sfumato.domain.grids import NumberGrid
 from sfumato.privacy.range_law import range_law
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
-from sfumato.vault.range_search import search_range
+from sfumato.vault.searches import search_range
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import above_threshold
 from tests.shared.words import SeededWords

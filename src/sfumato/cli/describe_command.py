@@ -226,7 +226,7 @@ def _forecast(plan: DescriptionPlan, simulated: dict[str, str], records: int) ->
 
 
 def _summary(result: Description) -> Shown:
-    from sfumato.release.column_summary import sentences
+    from sfumato.release.report import sentences
 
     return facts(sentences(result.frame))
 

@@ -50,6 +50,13 @@ from sfumato.release.export import (
     write_parquet,
     write_table_csv,
 )
+from sfumato.release.group_sql import (
+    ReleasedNumbers,
+    find_statement,
+    statement_frame,
+    write_statements,
+)
+from sfumato.release.labels import record_frame
 from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.provenance import (
     BLOCKS_FILE,
@@ -63,16 +70,8 @@ from sfumato.release.provenance import (
     provenance_of,
 )
 from sfumato.release.quantiles import quantile_frame
-from sfumato.release.ranges import Ends, range_frame
 from sfumato.release.release_limits import LIMITS
-from sfumato.release.rollups import rollup_frame
-from sfumato.release.statements import (
-    ReleasedNumbers,
-    find_statement,
-    statement_frame,
-    write_statements,
-)
-from sfumato.release.synthetic_records import record_frame
+from sfumato.release.rollups import Ends, range_frame, rollup_frame
 from sfumato.text import STORED
 from sfumato.types import Array, Progress
 from sfumato.workload.constraints import Constraints

@@ -33,20 +33,19 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from sfumato.domain.attributes import MISSING, Attribute, Boolean, Category, DateTime
 from sfumato.domain.discovery import OpenAttribute, OpenCategory, OpenDomain
 from sfumato.domain.domain import Domain
-from sfumato.domain.guesses import Kind, guessed
+from sfumato.domain.draft import Kind, guessed
 from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric, OpenRange
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError, SchemaError, TableError, TooLarge
-from sfumato.planning.range_plans import bins_for
+from sfumato.planning.discovery_plans import bins_for
 from sfumato.privacy.budget import Budget, Number, check_neighbours, exact
 from sfumato.release.answers import named_groups
-from sfumato.release.column_summary import short_frame, summary_html
 from sfumato.release.export import checked_path, write_table_csv
 from sfumato.release.release import Release, saved_together, write_record
-from sfumato.run.discover import Discovery, DiscoveryPlan, plan_discovery
+from sfumato.release.report import short_frame, summary_html
+from sfumato.run.discover import Discovery, DiscoveryPlan, RangeSearch, plan_discovery
 from sfumato.run.linear import LinearRun
 from sfumato.run.linear import plan as plan_linear
-from sfumato.run.range_discovery import RangeSearch
 from sfumato.run.run_limits import LIMITS
 from sfumato.run.spine import Access, run
 from sfumato.text import STORED, did_you_mean, listing, shown

@@ -31,8 +31,8 @@ from sfumato.planning.public_draws import Draws
 from sfumato.privacy.budget import Budget
 from sfumato.random import WordSource, system_words
 from sfumato.refine.synthesize import Synthetic
+from sfumato.release.labels import record_frame
 from sfumato.release.release import Release
-from sfumato.release.synthetic_records import record_frame
 from sfumato.run.spine import Access, Lasting, opened
 from sfumato.session.answering import PendingAnswer, SessionState, caught
 from sfumato.session.epochs import MemoryLedger

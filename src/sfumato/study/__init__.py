@@ -75,8 +75,8 @@ _HOMES = {
     "factorization_norm": "sfumato.study.matrix_norms",
     "factorize": "sfumato.study.matrix_norms",
     "squared_diameter": "sfumato.strategy.moves",
-    "LowerBound": "sfumato.study.lower_bounds",
-    "lower_bound": "sfumato.study.lower_bounds",
+    "LowerBound": "sfumato.study.error_bounds",
+    "lower_bound": "sfumato.study.error_bounds",
     # Approximate factorization
     "ApproximateFactorization": "sfumato.strategy.biased",
     "bounded_bias": "sfumato.strategy.biased",

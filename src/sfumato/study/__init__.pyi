@@ -45,12 +45,14 @@ from sfumato.strategy.moves import squared_diameter as squared_diameter
 from sfumato.strategy.trees import Tree as Tree
 from sfumato.study.conjunction_sets import ConjunctionError as ConjunctionError
 from sfumato.study.conjunction_sets import conjunction_errors as conjunction_errors
+from sfumato.study.error_bounds import LowerBound as LowerBound
 from sfumato.study.error_bounds import approximate_rows_needed as approximate_rows_needed
 from sfumato.study.error_bounds import factorization_rows_needed as factorization_rows_needed
 from sfumato.study.error_bounds import gaussian_error as gaussian_error
 from sfumato.study.error_bounds import gaussian_rows_needed as gaussian_rows_needed
 from sfumato.study.error_bounds import laplace_error as laplace_error
 from sfumato.study.error_bounds import laplace_rows_needed as laplace_rows_needed
+from sfumato.study.error_bounds import lower_bound as lower_bound
 from sfumato.study.error_bounds import projection_error as projection_error
 from sfumato.study.error_bounds import projection_rows_needed as projection_rows_needed
 from sfumato.study.error_bounds import sample_sizes as sample_sizes
@@ -81,8 +83,6 @@ from sfumato.study.local_model import product_queries as product_queries
 from sfumato.study.local_model import randomized_response as randomized_response
 from sfumato.study.local_model import response_error as response_error
 from sfumato.study.local_model import response_rows_needed as response_rows_needed
-from sfumato.study.lower_bounds import LowerBound as LowerBound
-from sfumato.study.lower_bounds import lower_bound as lower_bound
 from sfumato.study.matrix_norms import FactorizationNorm as FactorizationNorm
 from sfumato.study.matrix_norms import MatrixFactorization as MatrixFactorization
 from sfumato.study.matrix_norms import (

@@ -30,7 +30,6 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
 from sfumato.text import listing, shown
-from sfumato.vault.csv import blocks, csv_columns
 from sfumato.vault.duckdb import (
     DuckDB,
     duckdb_table,
@@ -39,8 +38,7 @@ from sfumato.vault.duckdb import (
     with_durations,
 )
 from sfumato.vault.engine import Engine, EngineTable, fresh_name, quoted, quoted_text
-from sfumato.vault.excel import sheet_columns, sheet_texts
-from sfumato.vault.json_lines import field_text, lines
+from sfumato.vault.files import blocks, csv_columns, field_text, lines, sheet_columns, sheet_texts
 from sfumato.vault.postgres import Postgres, open_postgres
 from sfumato.vault.sensitive import before_rows, sealed
 from sfumato.vault.sources import (

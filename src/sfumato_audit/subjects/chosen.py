@@ -46,8 +46,7 @@ from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import marginals, prefixes
 from sfumato.workload.workload import Workload
 from sfumato_audit.bounds import Claim
-from sfumato_audit.events import Score
-from sfumato_audit.examine import Pair, Sampler, Subject, Table
+from sfumato_audit.examine import Pair, Sampler, Score, Subject, Table
 from sfumato_audit.subjects.measured import opened
 
 __all__ = [

@@ -46,8 +46,15 @@ from sfumato.workload.build import explicit, marginals, predicates, prefixes, wi
 from sfumato.workload.predicates import attribute
 from sfumato.workload.workload import Workload
 from sfumato_audit.bounds import Claim
-from sfumato_audit.events import Score
-from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs, pairs_at_random
+from sfumato_audit.examine import (
+    Pair,
+    Sampler,
+    Score,
+    Subject,
+    Table,
+    listed_pairs,
+    pairs_at_random,
+)
 
 __all__ = [
     "Measuring",

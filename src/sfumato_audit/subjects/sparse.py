@@ -44,8 +44,7 @@ from sfumato.workload.build import predicates
 from sfumato.workload.predicates import attribute
 from sfumato.workload.question import Question, questions_of
 from sfumato_audit.bounds import Claim
-from sfumato_audit.events import Score
-from sfumato_audit.examine import Pair, Record, Sampler, Subject, Table
+from sfumato_audit.examine import Pair, Record, Sampler, Score, Subject, Table
 from sfumato_audit.subjects.measured import opened
 
 __all__ = [

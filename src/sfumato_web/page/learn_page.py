@@ -21,8 +21,7 @@ from nicegui import events, ui
 from sfumato_web.learn import factor_and_project, query_release, tree
 from sfumato_web.learn.drawing import number
 from sfumato_web.page.auth import PREFIX
-from sfumato_web.page.layout import Visitor, card, facts, page, paragraph, showing_refusals
-from sfumato_web.page.slider import Slider
+from sfumato_web.page.layout import Slider, Visitor, card, facts, page, paragraph, showing_refusals
 
 __all__ = [
     "HULL",

@@ -19,7 +19,6 @@ from sfumato.cli.plan_command import STOPPED
 from sfumato.domain.domain import domain_from
 from sfumato.errors import SchemaError, WorkloadError
 from sfumato.toml import parse_toml
-from sfumato_web.page.confirm import Confirm
 from sfumato_web.page.layout import (
     Chart,
     Visitor,
@@ -30,6 +29,7 @@ from sfumato_web.page.layout import (
     page,
     paragraph,
     showing_refusals,
+    slider,
     table,
     table_html,
 )
@@ -45,7 +45,7 @@ from sfumato_web.page.plan_draft import (
     in_words,
     rescaled,
 )
-from sfumato_web.page.slider import slider
+from sfumato_web.page.release_page import Confirm
 from sfumato_web.server.scheduler import workload_of
 
 if TYPE_CHECKING:

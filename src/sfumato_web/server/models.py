@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sfumato.planning.selection_plans import SelectionMechanism
-from sfumato.release.statements import ReleasedNumbers, statement_columns
+from sfumato.release.group_sql import ReleasedNumbers, statement_columns
 from sfumato_web.server.server_limits import LIMITS
 
 if TYPE_CHECKING:

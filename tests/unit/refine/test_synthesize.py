@@ -14,7 +14,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.reconstruct import ReleasedTable, reconstruct, released_tables, released_total
 from sfumato.refine.synthesize import _information, draw_columns, synthesize
-from sfumato.release.synthetic_records import record_frame
+from sfumato.release.labels import record_frame
 from tests.shared.made_releases import measured, people, planned, released, some_counts
 from tests.shared.words import SeededWords
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.errors import PlanError
-from sfumato.planning.range_plans import bins_for, fits_budget, forecast_range, law_for
+from sfumato.planning.discovery_plans import bins_for, fits_budget, forecast_range, law_for
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.range_law import range_law

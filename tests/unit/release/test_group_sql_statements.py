@@ -12,8 +12,8 @@ from scipy.stats import binom
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
+from sfumato.release.group_sql import ReleasedNumbers, statement_frame
 from sfumato.release.release import Release
-from sfumato.release.statements import ReleasedNumbers, statement_frame
 from tests.shared.made_releases import measured, planned
 from tests.shared.words import SeededWords
 

@@ -21,7 +21,7 @@ from sfumato.domain.attributes import Category, Integer
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
-from sfumato.vault import json_lines
+from sfumato.vault import files
 from sfumato.vault.count import count_marginals
 from sfumato.vault.sources import SqlSource
 from sfumato.vault.tables import open_table
@@ -86,9 +86,9 @@ def read(some: list[bytes], block: int) -> Counter:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.jsonl")
         path.write_bytes(b"".join(line + b"\n" for line in some))
-        limits = replace(json_lines.LIMITS, block_bytes=block, record_bytes=20)
-        with patch.object(json_lines, "LIMITS", limits):
-            tables = list(json_lines.lines([str(path)]))
+        limits = replace(files.LIMITS, block_bytes=block, record_bytes=20)
+        with patch.object(files, "LIMITS", limits):
+            tables = list(files.lines([str(path)]))
     texts = [text for table in tables for text in table["line"].to_pylist()]
     return Counter(None if text is None else text.rstrip("\n") for text in texts)
 

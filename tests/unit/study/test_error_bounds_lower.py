@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.errors import BudgetError, TooLarge
 from sfumato.privacy.noise_laws import laplace_variance
-from sfumato.study.lower_bounds import lower_bound, unit_error
+from sfumato.study.error_bounds import lower_bound, unit_error
 from sfumato.types import Neighbours
 
 BUDGETS = [

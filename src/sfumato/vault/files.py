@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSV files, block by block: `blocks` returns their records, so that none reaches into another.
+"""Files without types (CSV, JSON lines, sheets): no record of them reaches into another.
 
 The readers of engines let an unclosed quote swallow the lines after it, split a text at the line
 ends in its quotes, and drop what they cannot read, so that one person's bytes decide how many
-records there are. Here a file is read by one of two rules, and where these differ the steward says
-which one holds (docs/proofs/csv.md):
+records there are. Here a CSV file is read by one of two rules, and where these differ the steward
+says which one holds (docs/proofs/csv.md):
 
     lines      no text holds a line end: every line after the first is a record, whatever is in it
     rfc4180    a writer put texts with delimiters, quotes or line ends in quotes, and doubled the
@@ -17,6 +17,17 @@ depend on nothing but its name.
 A record whose values cannot be told (not UTF-8, a zero byte, more than 16 MiB, another number of
 values than the first line, under ``lines`` also quotes that do not close) is a record of nulls; an
 empty line is a record of empty values, which mean null too. No record is dropped.
+
+JSON lines: `lines` returns one text a record, `field_text` what a named field of it says. Every
+line is a record: an object whose fields are the columns. A line that is none (not UTF-8, not JSON,
+a list or a number, longer than 16 MiB) is a record of nulls; none is dropped. The names of fields
+stand in the records, so nothing is listed here: a field that no record has is null in all.
+
+Sheets of a spreadsheet: `sheet_columns` returns the names of columns, `sheet_texts` their texts.
+Cells have types of their own, one by one, so that a column has none: every cell is a text, as in
+CSV (12, 12.5, true, 2024-01-31), and the schema says what it means. A row without any value is no
+record: between two records and behind the last one a sheet has as many as one likes. So a record
+that is replaced by nothing leaves the table, and the number of records is not public.
 """
 
 from __future__ import annotations
@@ -26,16 +37,18 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sfumato.errors import TableError
-from sfumato.text import shown
+from sfumato.text import did_you_mean, listing, shown
+from sfumato.vault.engine import quoted_text
 from sfumato.vault.sensitive import sealed
-from sfumato.vault.sources import CsvRule, CsvSource, check_column_names
+from sfumato.vault.sources import TABLE_MARK, CsvRule, CsvSource, check_column_names
 from sfumato.vault.transcode import PACKED, Bytes, opened
 from sfumato.vault.vault_limits import LIMITS
 
@@ -45,7 +58,11 @@ if TYPE_CHECKING:
 __all__ = [
     "blocks",
     "csv_columns",
+    "field_text",
     "header",
+    "lines",
+    "sheet_columns",
+    "sheet_texts",
 ]
 
 
@@ -528,3 +545,166 @@ def _swapped_back(table: pa.Table, swaps: bytes) -> pa.Table:
         )
 
     return pa.table({name: column(table[name]) for name in table.column_names})
+
+
+# JSON lines
+
+
+def lines(paths: Sequence[str]) -> Iterator[pa.Table]:
+    """All lines of some files under the name ``line``, null where they are no text in UTF-8.
+
+    Privacy: what becomes of a line is a function of its bytes.
+    Neighbours: files that differ in one line (Theorem 1 of docs/proofs/csv.md).
+    """
+    for path in paths:
+        with closing(opened(path, is_marked=False)) as file:
+            rest, is_overlong = b"", False
+            while chunk := file.read(LIMITS.block_bytes):
+                if is_overlong:
+                    _, feed, chunk = chunk.partition(b"\n")
+                    if not feed:
+                        continue
+                    is_overlong = False
+                    yield _texts(b"\0\n")
+                text, feed, rest = (rest + chunk).rpartition(b"\n")
+                if feed:
+                    yield _texts(text + feed)
+                if len(rest) > LIMITS.record_bytes:
+                    rest, is_overlong = b"", True
+            if is_overlong:
+                yield _texts(b"\0\n")
+            elif rest:
+                yield _texts(rest + b"\n")
+
+
+def _texts(text: bytes) -> pa.Table:
+    """The lines of a text that ends with one, as a column."""
+    import pyarrow as pa
+
+    ends = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    try:
+        text.decode()
+        is_plain = b"\0" not in text and int((ends - starts).max()) <= LIMITS.record_bytes
+    except UnicodeDecodeError:
+        is_plain = False
+    if not is_plain:
+        each = [_text(text[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        return pa.table({"line": pa.array(each, pa.large_string())})
+    # Line ends are blanks to JSON, so each line may have its own with it.
+    offsets = np.concatenate([[0], ends + 1]).astype(np.int64)
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text)]
+    return pa.table({"line": pa.Array.from_buffers(pa.large_string(), ends.size, buffers)})
+
+
+def _text(line: bytes) -> str | None:
+    if b"\0" in line or len(line) > LIMITS.record_bytes:
+        return None
+    try:
+        return line.decode()
+    except UnicodeDecodeError:  # which would quote it
+        return None
+
+
+def field_text(name: str) -> str:
+    """SQL for the text of a field of the column ``line``: null of no object, empty of no value.
+
+    ``a.b`` is the field of that name, or else b of the object a. DuckDB gives up a query for one
+    line that is no JSON, so each is looked at before; the mark of UTF-8 before a line is no part.
+    """
+    line = "ltrim(line, chr(65279))"
+    exact = f"json_extract_string({line}, {quoted_text(_pointer([name]))})"
+    if "." in name:
+        inner = f"json_extract_string({line}, {quoted_text(_pointer(name.split('.')))})"
+        exact = f"COALESCE({exact}, {inner})"
+    is_object = f"CASE WHEN json_valid({line}) THEN TRY(json_type({line})) END = 'OBJECT'"
+    return f"(CASE WHEN {is_object} THEN COALESCE(TRY({exact}), '') END)"
+
+
+def _pointer(path: Sequence[str]) -> str:
+    """The place of a field as RFC 6901 writes it."""
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
+
+
+# Sheets of a spreadsheet
+
+
+def sheet_columns(path: str, sheet: str) -> list[str]:
+    """The names in the first row of a sheet, empty where it has none."""
+    first = _rows(path, sheet, 1)
+    names = [str(_cell_text(cell) or "").strip() for cell in (first[0] if first else [])]
+    if not any(names):
+        raise TableError(
+            f"{shown(path)} has no first row with the names of the columns; add one, and nothing "
+            "above it"
+        )
+    check_column_names([name for name in names if name], path)
+    return names
+
+
+def sheet_texts(path: str, sheet: str, numbers: Sequence[int]) -> pa.Table:
+    """Some columns, by number, of all rows after the first that hold any value.
+
+    What becomes of a row is a function of its cells, so sheets that differ in one row are read as
+    tables that do (`tests/unit/vault/test_csv_excel.py`).
+    """
+    import pyarrow as pa
+
+    rows = [row for row in _rows(path, sheet)[1:] if any(cell not in ("", None) for cell in row)]
+
+    def column(number: int) -> pa.Array:
+        cells = (row[number] if number < len(row) else None for row in rows)
+        return pa.array([_cell_text(cell) for cell in cells], pa.string())
+
+    return pa.table({f"x{number}": column(number) for number in numbers})
+
+
+def _rows(path: str, sheet: str, most: int | None = None) -> list[list[Any]]:
+    """The rows of a sheet from the first one on, with all their cells."""
+    try:
+        from python_calamine import CalamineWorkbook
+    except ImportError:
+        raise TableError(
+            f"{shown(path)} is a spreadsheet, which needs an extra: pip install 'sfumato[excel]'; "
+            "or save the sheet as CSV"
+        ) from None
+    unread = f"{shown(path)} is no spreadsheet, or is damaged or locked by a password"
+    book = sealed(lambda: CalamineWorkbook.from_path(path), unread)
+    names: list[str] = list(book.sheet_names)
+    if not sheet and len(names) != 1:
+        raise TableError(
+            f"{shown(path)} holds {len(names)} sheets: {listing(names)}; name one as "
+            f"{shown(f'{path}{TABLE_MARK}SHEET')}"
+        )
+    if sheet and sheet not in names:
+        raise TableError(
+            f"{shown(path)} has no sheet {shown(sheet)}; it has {listing(names)}"
+            f"{did_you_mean(sheet, names)}"
+        )
+
+    def read() -> list[list[Any]]:
+        held = book.get_sheet_by_name(sheet or names[0])
+        return list(held.to_python(skip_empty_area=False, nrows=most))
+
+    return sealed(read, unread)
+
+
+def _cell_text(cell: object) -> str | None:
+    """A cell as a text; null if it is empty."""
+    if cell is None or cell == "":
+        return None
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, float):
+        is_whole = cell.is_integer() and abs(cell) < 2**53
+        return str(int(cell)) if is_whole else repr(cell)
+    if isinstance(cell, datetime | date | time):
+        return cell.isoformat()
+    if isinstance(cell, timedelta):
+        return f"{cell // timedelta(microseconds=1)} microseconds"
+    try:
+        text = str(cell)
+        text.encode()
+    except Exception:  # whatever it says may hold the value
+        return None
+    return text.replace("\0", "")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.privacy.key_laws import BITS, GaussianKeys, OptimalKeys
-from sfumato.vault.keys import ExactKeys, published_numbers, read_keys
+from sfumato.vault.searches import ExactKeys, published_numbers, read_keys
 from sfumato.vault.tables import open_table
 from tests.shared.words import SeededWords
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from sfumato.domain.guesses import guessed
+from sfumato.domain.draft import guessed
 
 # The rules were written with these in sight.
 SEEN = {

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pandas as pd
 
-from sfumato.release.column_summary import sentences, short_frame, summary_html
+from sfumato.release.report import sentences, short_frame, summary_html
 
 FRAME = pd.DataFrame(
     [
