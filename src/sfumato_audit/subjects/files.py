@@ -45,8 +45,8 @@ DOMAIN = Domain([Category("sex", ("F", "M"), outside="other", nulls="missing")])
 HEADER = ("sex", "comment")
 JSON_LINES = "people.jsonl"
 OTHERS = (("F", "fine"), ("M", 'said "no", twice'), ("F", ""))
-COVERED = COUNTING_AND_MEASURING | {f"{VAULT}.csv.blocks"}
-COVERED_LINES = COUNTING_AND_MEASURING | {f"{VAULT}.json_lines.lines"}
+COVERED = COUNTING_AND_MEASURING | {f"{VAULT}.files.blocks"}
+COVERED_LINES = COUNTING_AND_MEASURING | {f"{VAULT}.files.lines"}
 
 
 def csv_subjects() -> tuple[Subject[CsvFile], ...]:
