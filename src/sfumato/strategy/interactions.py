@@ -25,10 +25,8 @@ rounded to whole numbers, so that interactions have whole coefficients; an optim
 rewritten for independent interactions E and rounded to ``C E`` with C invertible (``matrix.py``),
 so the answers are unbiased whatever was rounded.
 
-The lower bound is that of weak duality, ``(tr A^1/2)^2`` with ``A = D^1/2 F'WF D^1/2``, for cells
-weighted by products of z (``solve/nuclear.py``): the interactions on different sets are orthogonal
-there, so the matrix of inner products of all queries, which has the same eigenvalues, is a sum over
-the sets.
+Interactions of a product are products: where only products ask for a set, it is measured attribute
+by attribute, and its cells are not listed. Lower bounds are in ``interaction_bounds.py``.
 
 References: Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for noisy
 marginals under convex loss functions" (marginals by residuals); QuerySmasher (arXiv 2604.00868) and
@@ -37,10 +35,10 @@ weighted Fourier factorizations (arXiv 2512.21499) for pairs that are no product
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import prod, sqrt
 from typing import ClassVar
 
@@ -49,37 +47,83 @@ from scipy.sparse import csr_matrix
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge
-from sfumato.solve.effort import EIGEN, spend
-from sfumato.solve.nuclear import EIGEN_ROUNDING, best_root, spanning_cells
+from sfumato.solve.effort import spend
+from sfumato.solve.nuclear import best_root, spanning_cells
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
+from sfumato.strategy.interaction_bounds import interaction_bound
+from sfumato.strategy.interaction_parts import (
+    QueryGroup,
+    Reader,
+    SetQueries,
+    collected,
+    kronecker,
+    query_groups,
+)
 from sfumato.strategy.matrix import invertible_mixing, query_basis, rounded_mixing
 from sfumato.strategy.measured import EXACT
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Names
-from sfumato.workload.predicates import cell_truth
+from sfumato.workload.queries import Matrix
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
-from sfumato.workload.terms import Explicit, Term
+from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
     "Interactions",
+    "Reading",
     "interactions",
 ]
 
 
 @dataclass(frozen=True, eq=False)
-class _QueryGroup:
-    """Queries of one term on the same attributes: which, and their coefficients by cell.
+class Reading:
+    """A Kronecker product of matrices, which takes measured values to answers.
 
-    ``bits`` are those after the point: the coefficients are whole multiples of 2^-bits.
+    Each of ``parts`` names the factors of the group whose rows it holds; ``shape`` has the number
+    of rows of all factors.
     """
 
-    term: int
-    rows: Integers
-    names: Names
-    table: Array
-    weight: float
-    bits: int
+    parts: tuple[tuple[tuple[int, ...], Array], ...]
+    shape: tuple[int, ...]
+
+    def apply(self, values: Array) -> Array:
+        """The answers."""
+        out = np.asarray(values, dtype=np.float64).reshape([m.shape[1] for _, m in self.parts])
+        for axis, (_, matrix) in enumerate(self.parts):
+            out = np.moveaxis(np.tensordot(matrix, out, axes=(1, axis)), 0, axis)
+        return self._in_order(out)
+
+    def adjoint(self, coefficients: Array) -> Array:
+        """What the coefficients of answers come to, by measured value."""
+        order = [f for factors, _ in self.parts for f in factors]
+        table = np.asarray(coefficients, dtype=np.float64).reshape(self.shape).transpose(order)
+        out = table.reshape([len(m) for _, m in self.parts])
+        for axis, (_, matrix) in enumerate(self.parts):
+            out = np.moveaxis(np.tensordot(matrix, out, axes=(0, axis)), 0, axis)
+        return out.reshape(-1)
+
+    @cached_property
+    def squares(self) -> Array:
+        """The squared length of every row."""
+        out: Array = np.ones(())
+        for _, matrix in self.parts:
+            out = np.multiply.outer(out, (matrix**2).sum(axis=1))
+        return self._in_order(out)
+
+    def dense(self) -> Array:
+        """The matrix itself."""
+        out = kronecker(matrix for _, matrix in self.parts)
+        listed = out.reshape([*(len(m) for _, m in self.parts), out.shape[1]])
+        return self._in_order(listed).reshape(-1, out.shape[1])
+
+    def _in_order(self, by_part: Array) -> Array:
+        """Rows in the order of the group, from rows in the order of the parts."""
+        factors = [f for inside, _ in self.parts for f in inside]
+        rest = by_part.shape[len(self.parts) :]
+        split = by_part.reshape([*(self.shape[f] for f in factors), *rest])
+        axes = [factors.index(f) for f in range(len(self.shape))]
+        axes += list(range(len(factors), len(factors) + len(rest)))
+        return np.asarray(split.transpose(axes), dtype=np.float64).reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,28 +135,28 @@ class Interactions(GaussianStrategy):
 
     _algorithm: ClassVar[str] = "interactions"
 
-    reads: tuple[tuple[tuple[Integers, int, Array], ...], ...]
+    reads: tuple[tuple[tuple[Integers, int, Reading], ...], ...]
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the blocks of what each query reads."""
         out = np.zeros(self.workload.terms[term].rows)
         for rows, b, reading in self.reads[term]:
-            out[rows] += reading @ np.asarray(values[b], dtype=np.float64)
+            out[rows] += reading.apply(values[b])
         return out
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """``R'c``, block by block."""
         out: dict[int, Array] = {}
         for rows, b, reading in self.reads[term]:
-            part = reading.T @ np.asarray(coefficients, dtype=np.float64)[rows]
+            part = reading.adjoint(np.asarray(coefficients, dtype=np.float64)[rows])
             out[b] = out[b] + part if b in out else part
         return {b: part for b, part in out.items() if part.any()}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """The squared rows of R times the noise variances."""
         out = np.zeros(self.workload.terms[term].rows)
-        for (rows, b, _), squares in zip(self.reads[term], self._squares[term], strict=True):
-            out[rows] += block_variances[b] * squares
+        for rows, b, reading in self.reads[term]:
+            out[rows] += block_variances[b] * reading.squares
         return out
 
     def readings(self, term: int) -> dict[int, Array]:
@@ -123,7 +167,7 @@ class Interactions(GaussianStrategy):
             return super().readings(term)
         out: dict[int, Array] = {}
         for rows, b, reading in self.reads[term]:
-            out.setdefault(b, np.zeros((count, self.block_rows[b])))[rows] += reading
+            out.setdefault(b, np.zeros((count, self.block_rows[b])))[rows] += reading.dense()
         return out
 
     def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
@@ -139,152 +183,105 @@ class Interactions(GaussianStrategy):
             longest.append(powers)
         return longest
 
-    @cached_property
-    def _squares(self) -> list[list[Array]]:
-        return [[(reading**2).sum(axis=1) for _, _, reading in reads] for reads in self.reads]
-
-
-# Queries on the attributes that each looks at
-
-
-def _groups(workload: Workload) -> list[_QueryGroup]:
-    """The queries of every term, those of a list of conditions by the attributes of each.
-
-    Equal coefficients are held once.
-    """
-    groups = []
-    tables: dict[bytes, Array] = {}
-    entries = 0
-    for t, term in enumerate(workload.terms):
-        for names, rows in _by_attributes(term).items():
-            _check_group(term, names, len(rows) * workload.domain.cells(names))
-            if conditions := term.as_conditions():
-                listed = [cell_truth(term.domain, conditions[i], names) for i in rows]
-                table = np.array(listed, dtype=np.float64).reshape(len(rows), -1)
-            else:
-                table = np.ascontiguousarray(term.dense(), dtype=np.float64)
-            digest = hashlib.sha256(table.tobytes()).digest() + repr(table.shape).encode()
-            if digest not in tables:
-                entries += table.size
-                _check_group(term, names, entries)
-            table = tables.setdefault(digest, table)
-            groups.append(_QueryGroup(t, rows, names, table, term.weight, term.fraction_bits))
-    return groups
-
-
-def _by_attributes(term: Term) -> dict[Names, Integers]:
-    """The queries of a term by their attributes, where conditions look at different ones."""
-    if not term.as_conditions():
-        return {term.attributes: np.arange(term.rows)}
-    rows: dict[Names, list[int]] = {}
-    for i, condition in enumerate(term.as_conditions()):
-        rows.setdefault(term.domain.in_order(condition.attributes), []).append(i)
-    return {names: np.array(listed, dtype=np.int64) for names, listed in rows.items()}
-
-
-def _check_group(term: Term, names: Names, entries: int) -> None:
-    if len(names) > LIMITS.interaction_ways or entries > LIMITS.interaction_entries:
-        raise TooLarge(
-            f"group {term.name!r} has queries on {len(names)} attributes; interactions are listed "
-            f"for at most {LIMITS.interaction_ways} attributes a query and for "
-            f"{LIMITS.interaction_entries:,} different coefficients, not {entries:,}"
-        )
-
-
-# Interactions with whole coefficients
-
-
-def _parts(
-    group: _QueryGroup, weights: Mapping[str, Integers]
-) -> Iterator[tuple[tuple[int, ...], Array, float]]:
-    """The interactions of a group: axes, whole coefficients, and what these are divided by.
-
-    Along an attribute of weights ``u / U``, U times the average is ``f u``, U times the rest ``U f
-    - f u``.
-    """
-    shape = [len(weights[n]) for n in group.names]
-    table = np.ldexp(group.table, group.bits).reshape(len(group.rows), *shape)
-    divisor = 2.0**group.bits * prod(int(weights[n].sum()) for n in group.names)
-    if float(np.abs(table).max()) * prod(2.0 * weights[n].sum() for n in group.names) > EXACT:
-        raise TooLarge("the interactions of queries need more than 53 bits; round the queries")
-    averages: dict[tuple[int, ...], Array] = {(): table}
-    for axis in reversed(range(len(group.names))):
-        u = weights[group.names[axis]].astype(np.float64)
-        following: dict[tuple[int, ...], Array] = {}
-        for inside, part in averages.items():
-            mean = np.tensordot(part, u, axes=(axis + 1, 0))
-            following[inside] = mean
-            rest = u.sum() * part - np.expand_dims(mean, axis + 1)
-            following[(axis, *inside)] = rest
-        averages = following
-    for inside, part in averages.items():
-        if part.any():
-            yield inside, part.reshape(len(group.rows), -1), divisor
-
-
-@dataclass(frozen=True, eq=False)
-class _SetQueries:
-    """All that is asked of one set of attributes: rows of whole numbers, each with its weight."""
-
-    parts: tuple[Array, ...]
-    weights: Array
-    readers: tuple[tuple[int, float], ...]  # the groups in order, and what each is divided by
-
-    @property
-    def rows(self) -> Array:
-        """All rows, group after group."""
-        return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
-
-    def key(self) -> tuple[object, ...]:
-        """Equal for sets of attributes of which the same is queries, while the parts are held."""
-        return tuple(map(id, self.parts)), self.weights.tobytes()
-
-
-def _collected(
-    groups: Sequence[_QueryGroup], weights: Mapping[str, Integers]
-) -> dict[Names, _SetQueries]:
-    """What is asked of every set of attributes, in the order of their size.
-
-    Equal queries on attributes with equal weights have their interactions in common.
-    """
-    parts: dict[Names, list[Array]] = {}
-    sizes: dict[Names, list[Array]] = {}
-    readers: dict[Names, list[tuple[int, float]]] = {}
-    shared: dict[tuple[object, ...], list[tuple[tuple[int, ...], Array, float]]] = {}
-    for g, group in enumerate(groups):
-        key = (id(group.table), group.bits, *(weights[n].tobytes() for n in group.names))
-        if key not in shared:
-            shared[key] = list(_parts(group, weights))
-        for axes, part, divisor in shared[key]:
-            names = tuple(group.names[i] for i in axes)
-            parts.setdefault(names, []).append(part)
-            sizes.setdefault(names, []).append(np.full(len(part), group.weight / divisor))
-            readers.setdefault(names, []).append((g, divisor))
-    return {
-        n: _SetQueries(tuple(parts[n]), np.concatenate(sizes[n]), tuple(readers[n]))
-        for n in sorted(parts, key=lambda n: (len(n), n))
-    }
-
 
 # One set of attributes
 
 
 @dataclass(frozen=True, eq=False)
-class _SolvedSet:
-    """The optimum of one set: whole coefficients, how every row reads them, error and column."""
+class _Measured:
+    """Whole coefficients along some attributes, and how the rows that were asked read them.
 
-    entries: csr_matrix
+    ``errors`` are the squared lengths of these rows times the squared length of the longest column.
+    """
+
+    entries: Integers
     reading: Array
-    error: float
+    errors: Array
     column: float
 
 
-def _root(queries: _SetQueries, tolerance: float) -> tuple[Integers, Array, Array, Array]:
+@dataclass(frozen=True, eq=False)
+class _SolvedSet:
+    """What is measured along each attribute, or of all together; ``error`` is the weighted one."""
+
+    measured: tuple[_Measured, ...]
+    error: float
+
+    @property
+    def column(self) -> float:
+        """The squared length of the longest column."""
+        return prod(m.column for m in self.measured)
+
+
+@dataclass
+class _Solver:
+    """Optima of rows with weights, each found once; rough ones are not rounded."""
+
+    is_rough: bool
+    _made: dict[tuple[object, ...], _Measured]
+
+    def of_set(self, queries: SetQueries) -> _SolvedSet:
+        """The optimum of a set of attributes, or the best product along them."""
+        weights = [part.weight for part in queries.parts]
+        if queries.is_joint:
+            keys = [part.key for part in queries.parts]
+            one = self.of_rows(keys, [part.rows for part in queries.parts], weights)
+            return _SolvedSet((one,), _error([p.count for p in queries.parts], one, weights))
+        return self._by_attribute(queries)
+
+    def _by_attribute(self, queries: SetQueries) -> _SolvedSet:
+        """Alternate: the error of a product along one attribute weighs the parts along another."""
+        parts, ways = queries.parts, range(len(queries.names))
+        errors = np.array([[float((t**2).sum()) for t in part.tables] for part in parts])
+        squares = np.array([part.weight**2 for part in parts])
+        measured: list[_Measured] = []
+        rounds = 1 if len(parts) == 1 else LIMITS.interaction_rounds
+        for _ in range(rounds):
+            measured = []
+            for i in ways:
+                others = np.prod(np.delete(errors, i, axis=1), axis=1)
+                scaled = np.sqrt(squares * others)
+                scaled /= scaled.max()
+                number: dict[tuple[bytes, ...], int] = {}
+                own = np.array([number.setdefault((p.key[i],), len(number)) for p in parts])
+                sizes = np.sqrt(np.bincount(own, scaled**2)).tolist()
+                first = [int(np.flatnonzero(own == n)[0]) for n in range(len(number))]
+                tables = [parts[p].tables[i] for p in first]
+                one = self.of_rows(list(number), tables, sizes if len(number) > 1 else [1.0])
+                ends = np.cumsum([0, *(len(t) for t in tables)])
+                sums = np.array([one.errors[a:b].sum() for a, b in pairwise(ends)])
+                errors[:, i] = sums[own]
+                measured.append(_placed(one, ends, own))
+        total = float((squares * errors.prod(axis=1)).sum())
+        return _SolvedSet(tuple(measured), total)
+
+    def of_rows(
+        self, keys: Sequence[object], tables: Sequence[Array], weights: Sequence[float]
+    ) -> _Measured:
+        """The optimum of the rows of some tables, all rows of a table of one weight."""
+        key = (*keys, *weights)
+        if key not in self._made:
+            rows = tables[0] if len(tables) == 1 else np.concatenate(tables)
+            sizes = np.repeat(weights, [len(t) for t in tables])
+            self._made[key] = _estimated(rows, sizes) if self.is_rough else _solved(rows, sizes)
+        return self._made[key]
+
+
+def _error(counts: Sequence[int], one: _Measured, weights: Sequence[float]) -> float:
+    return float((np.repeat(np.square(weights), counts) * one.errors).sum())
+
+
+def _placed(one: _Measured, ends: Integers, own: Integers) -> _Measured:
+    """The same, with the rows of every part in turn: parts may have rows in common."""
+    order = np.concatenate([np.arange(ends[n], ends[n + 1]) for n in own.tolist()])
+    return _Measured(one.entries, one.reading[order], one.errors[order], one.column)
+
+
+def _root(rows: Array, weights: Array, tolerance: float) -> tuple[Integers, Array, Array, Array]:
     """Independent rows, the coordinates of all in them, their weighted root, and the mixing."""
-    rows = queries.rows
     is_some = np.abs(rows).max(axis=1) > 0
     basis, coordinates = query_basis(rows[is_some], spanning_cells(rows[is_some]))
-    weighted = coordinates * queries.weights[is_some][:, None]
+    weighted = coordinates * weights[is_some][:, None]
     spend(2.0 * weighted.size * weighted.shape[1])
     root = _triangle(weighted)
     independent: Integers = np.flatnonzero(is_some)[basis].astype(np.int64)
@@ -301,9 +298,10 @@ def _triangle(rows: Array) -> Array:
     return np.asarray(np.linalg.qr(rows, mode="r"), dtype=np.float64)
 
 
-def _solved(queries: _SetQueries) -> _SolvedSet:
-    basis, coordinates, root, mixing = _root(queries, LIMITS.matrix_tolerance)
-    independent = queries.rows[basis]
+def _solved(rows: Array, weights: Array) -> _Measured:
+    """The optimum in whole numbers."""
+    basis, coordinates, root, mixing = _root(rows, weights, LIMITS.matrix_tolerance)
+    independent = rows[basis]
     options = invertible_mixing(mixing, independent)
     entries = rounded_mixing(options, root, independent, np.ones(len(root)), "rmse")
     reach = float(np.abs(entries.astype(np.float64)).sum(axis=1).max() * np.abs(independent).max())
@@ -312,16 +310,18 @@ def _solved(queries: _SetQueries) -> _SolvedSet:
     matrix = entries @ independent.astype(np.int64)
     reading = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
     column = float((matrix.astype(np.float64) ** 2).sum(axis=0).max())
-    error = float(((reading * queries.weights[:, None]) ** 2).sum())
-    return _SolvedSet(csr_matrix(matrix), np.ascontiguousarray(reading), error, column)
+    errors = (reading**2).sum(axis=1) * column
+    return _Measured(matrix, np.ascontiguousarray(reading), errors, column)
 
 
-def _estimated(queries: _SetQueries) -> float:
-    """``sqrt(e_B)`` before rounding, to a tolerance that tells weights apart."""
-    basis, _, root, mixing = _root(queries, LIMITS.interaction_tolerance)
-    inverse = np.linalg.lstsq(mixing.T, root.T, rcond=None)[0]
-    longest = ((mixing @ queries.rows[basis]) ** 2).sum(axis=0).max()
-    return float(sqrt(longest) * np.linalg.norm(inverse))
+def _estimated(rows: Array, weights: Array) -> _Measured:
+    """The optimum before rounding, to a tolerance that tells weights of cells apart."""
+    basis, coordinates, _, mixing = _root(rows, weights, LIMITS.interaction_tolerance)
+    read = np.linalg.lstsq(mixing.T, coordinates.T, rcond=None)[0].T
+    reading = np.asarray(read, dtype=np.float64)
+    column = float(((mixing @ rows[basis]) ** 2).sum(axis=0).max())
+    errors = (reading**2).sum(axis=1) * column
+    return _Measured(np.zeros((0, 0), dtype=np.int64), reading, errors, column)
 
 
 # Weights of cells
@@ -331,39 +331,67 @@ def _equal(domain: Domain, names: Sequence[str]) -> dict[str, Integers]:
     return {n: np.ones(domain[n].size, dtype=np.int64) for n in names}
 
 
-def _oblique(groups: Sequence[_QueryGroup], weights: Mapping[str, Integers]) -> dict[str, Array]:
-    """``X^-1 1`` of the optimum of what is asked of every attribute, averaged along the others."""
-    rows: dict[str, list[Array]] = {n: [] for n in weights}
-    for group in groups:
-        shape = [len(weights[n]) for n in group.names]
-        table = group.table.reshape(len(group.rows), *shape) * group.weight
-        for axis, name in enumerate(group.names):
+def _along(group: QueryGroup, weights: Mapping[str, Integers]) -> dict[str, Array]:
+    """The weighted rows of a group along each attribute, averaged along the others."""
+    means, own = [], []
+    for factor in group.factors:
+        shape = [len(weights[n]) for n in factor.names]
+        table = factor.table.reshape(len(factor.table), *shape)
+        rests = {}
+        for axis, name in enumerate(factor.names):
             along = table
             for other in reversed(range(len(shape))):
                 if other != axis:
-                    own = weights[group.names[other]]
-                    along = np.tensordot(along, own / own.sum(), axes=(other + 1, 0))
-            rows[name].append(along)
-    out = {}
-    for name, parts in rows.items():
-        queries = np.concatenate(parts)
-        root = _triangle(queries) if len(queries) > queries.shape[1] else queries
-        mixing = best_root(
-            root[:, np.abs(root).max(axis=0) > 0],
-            np.ones(len(root)),
-            "rmse",
-            LIMITS.interaction_tolerance,
-        ).mixing
-        measured = mixing @ root
-        oblique = np.linalg.lstsq(measured.T @ measured, np.ones(queries.shape[1]), rcond=1e-9)[0]
-        positive = np.maximum(oblique, 0.0)
-        size = queries.shape[1]
-        out[name] = positive / positive.sum() if positive.any() else np.full(size, 1 / size)
+                    along = np.tensordot(
+                        along, _shares(weights[factor.names[other]]), (other + 1, 0)
+                    )
+            rests[name] = along
+        mean = next(iter(rests.values())) @ _shares(weights[factor.names[0]]) if rests else table
+        own.append(rests)
+        means.append(float(np.linalg.norm(mean)))
+    out: dict[str, Array] = {}
+    for f, rests in enumerate(own):
+        others = prod(m for g, m in enumerate(means) if g != f)
+        out |= {name: rows * (group.weight * others) for name, rows in rests.items()}
     return out
 
 
+def _shares(weights: Integers) -> Array:
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+
+def _oblique(groups: Sequence[QueryGroup], weights: Mapping[str, Integers]) -> dict[str, Array]:
+    """``X^-1 1`` of the optimum of what is asked of every attribute, averaged along the others."""
+    grams = {n: np.zeros((len(w), len(w))) for n, w in weights.items()}
+    for group in groups:
+        for name, rows in _along(group, weights).items():
+            grams[name] += rows.T @ rows
+    out: dict[str, Array] = {}
+    solved: dict[bytes, Array] = {}
+    for name, gram in grams.items():
+        key = gram.tobytes()
+        if key not in solved:
+            solved[key] = _unseen(gram)
+        out[name] = solved[key]
+    return out
+
+
+def _unseen(gram: Array) -> Array:
+    """Weights of cells, of sum 1, for which total and rest of an optimum are independent."""
+    values, vectors = np.linalg.eigh(gram)
+    is_some = values > values[-1] * LIMITS.dependent_part
+    root = (vectors[:, is_some] * np.sqrt(values[is_some])).T
+    used = np.abs(root).max(axis=0) > LIMITS.dependent_part * np.abs(root).max()
+    tolerance = LIMITS.interaction_tolerance
+    mixing = best_root(root[:, used], np.ones(len(root)), "rmse", tolerance).mixing
+    measured = mixing @ root
+    oblique = np.linalg.lstsq(measured.T @ measured, np.ones(len(gram)), rcond=1e-9)[0]
+    positive = np.maximum(oblique, 0.0)
+    return positive / positive.sum() if positive.any() else np.full(len(gram), 1 / len(gram))
+
+
 def _options(
-    groups: Sequence[_QueryGroup], equal: Mapping[str, Integers]
+    groups: Sequence[QueryGroup], equal: Mapping[str, Integers]
 ) -> list[dict[str, Integers]]:
     """Weights to try: equal, heavier at both ends, and on the way to oblique ones; whole."""
     options = [dict(equal)]
@@ -396,67 +424,62 @@ def interactions(workload: Workload) -> Interactions:
     Raises:
         TooLarge: A query looks at many attributes, or at too many cells.
     """
-    groups = _groups(workload)
+    groups = query_groups(workload)
     names = workload.domain.in_order({n for g in groups for n in g.names})
     options = _options(groups, _equal(workload.domain, names))
-    errors = [_total(_collected(groups, weights)) for weights in options]
-    best = options[int(np.argmin(errors))]
-    bounds = [b for w in options if (b := _lower_bound(groups, w)) is not None]
-    return _built(workload, groups, best, max(bounds, default=None))
+    by_option = [collected(groups, weights) for weights in options]
+    errors = [_total(queries) for queries in by_option]
+    best = int(np.argmin(errors))
+    bound = interaction_bound(groups, options, by_option, errors)
+    return _built(workload, groups, by_option[best], bound)
 
 
-def _total(queries: Mapping[Names, _SetQueries]) -> float:
+def _total(queries: Mapping[Names, SetQueries]) -> float:
     """``sum_B sqrt(e_B)``; equal problems are solved once."""
     if len(queries) > LIMITS.interaction_sets:
         raise TooLarge(
             f"the queries have interactions on {len(queries):,} sets of attributes, the most are "
             f"{LIMITS.interaction_sets:,}"
         )
+    solver = _Solver(True, {})
     solved: dict[tuple[object, ...], float] = {}
     total = 0.0
     for one in queries.values():
-        if one.parts[0].shape[1] > LIMITS.interaction_compared:
+        if one.is_joint and one.cells > LIMITS.interaction_compared:
             continue
-        key = one.key()
-        if key not in solved:
-            solved[key] = _estimated(one)
-        total += solved[key]
+        if one.key not in solved:
+            solved[one.key] = sqrt(solver.of_set(one).error)
+        total += solved[one.key]
     return total
 
 
 def _built(
     workload: Workload,
-    groups: Sequence[_QueryGroup],
-    weights: Mapping[str, Integers],
+    groups: Sequence[QueryGroup],
+    queries: Mapping[Names, SetQueries],
     bound: float | None,
 ) -> Interactions:
     """The blocks of all sets, with the best shares, and what every query reads of them."""
-    queries = _collected(groups, weights)
+    solver = _Solver(False, {})
     solved: dict[tuple[object, ...], _SolvedSet] = {}
-    chosen = []
     for one in queries.values():
-        key = one.key()
-        if key not in solved:
-            solved[key] = _solved(one)
-        chosen.append(solved[key])
-    total = sum(sqrt(s.error * s.column) for s in chosen)
+        if one.key not in solved:
+            solved[one.key] = solver.of_set(one)
+    total = sum(sqrt(solved[one.key].error) for one in queries.values())
     blocks = []
-    reads: list[list[tuple[Integers, int, Array]]] = [[] for _ in workload.terms]
-    shared: dict[tuple[int, int, int, float], Array] = {}
+    reads: list[list[tuple[Integers, int, Reading]]] = [[] for _ in workload.terms]
+    shared: dict[tuple[object, ...], Reading] = {}
     for b, (names, one) in enumerate(queries.items()):
-        part = chosen[b]
-        label = " x ".join(names) or "total"
-        term = Explicit(workload.domain, f"interactions {label}", 1.0, names, part.entries, 0)
-        blocks.append(Block(term, sqrt(sqrt(part.error / part.column) / total)))
-        first = 0
-        for g, divisor in one.readers:
-            group = groups[g]
-            last = first + len(group.rows)
-            key = (id(part), first, last, divisor)
+        part = solved[one.key]
+        share = sqrt(sqrt(part.error) / part.column / total)
+        blocks.append(Block(_block_term(workload.domain, names, part), share))
+        for reader in one.readers:
+            group = groups[reader.group]
+            averages = tuple(average.tobytes() for _, average in reader.outside)
+            key = (one.key, reader.part, reader.divisor, reader.inside, group.shape, averages)
             if key not in shared:
-                shared[key] = part.reading[first:last] / divisor
+                shared[key] = _reading(one, part, reader, group.shape)
             reads[group.term].append((group.rows, b, shared[key]))
-            first = last
     return Interactions(
         "factorization",
         "gaussian",
@@ -467,22 +490,32 @@ def _built(
     )
 
 
-def _lower_bound(groups: Sequence[_QueryGroup], weights: Mapping[str, Integers]) -> float | None:
-    """``(tr A^1/2)^2`` for products of these weights; None where the queries are too many."""
-    count = sum(len(g.rows) for g in groups)
-    if count > LIMITS.interaction_queries:
-        return None
-    firsts = np.cumsum([0, *(len(g.rows) for g in groups)])
-    gram = np.zeros((count, count))
-    for names, one in _collected(groups, weights).items():
-        measure = np.ones(1)
-        for name in names:
-            measure = np.outer(measure, weights[name] / weights[name].sum()).reshape(-1)
-        rows = one.rows * one.weights[:, None] * np.sqrt(measure)
-        at = np.concatenate([np.arange(firsts[g], firsts[g + 1]) for g, _ in one.readers])
-        gram[np.ix_(at, at)] += rows @ rows.T
-    spend(EIGEN * float(count) ** 3)
-    eigen = np.linalg.eigvalsh(gram)
-    # Each may be too large by the rounding of the sums and of the decomposition.
-    off = count * EIGEN_ROUNDING * float(np.abs(eigen).max())
-    return float(np.sqrt(np.maximum(eigen - off, 0.0)).sum() ** 2)
+def _block_term(domain: Domain, names: Names, solved: _SolvedSet) -> Term:
+    label = f"interactions {' x '.join(names) or 'total'}"
+    if len(solved.measured) == 1:
+        entries = csr_matrix(solved.measured[0].entries)
+        return Explicit(domain, label, 1.0, names, entries, 0)
+    pairs = zip(names, solved.measured, strict=True)
+    factors = tuple((n, Matrix(m.entries.shape[1], m.entries, 0)) for n, m in pairs)
+    return Product(domain, label, 1.0, factors)
+
+
+def _reading(
+    queries: SetQueries, solved: _SolvedSet, reader: Reader, shape: tuple[int, ...]
+) -> Reading:
+    """How the rows of a group read a block."""
+    parts: list[tuple[tuple[int, ...], Array]] = []
+    if queries.is_joint:
+        first = sum(p.count for p in queries.parts[: reader.part])
+        rows = solved.measured[0].reading[first : first + queries.parts[reader.part].count]
+        parts.append((reader.inside, rows))
+    else:
+        for i, (factor, measured) in enumerate(zip(reader.inside, solved.measured, strict=True)):
+            before = queries.parts[: reader.part]
+            first = sum(len(p.tables[i]) for p in before)
+            count = len(queries.parts[reader.part].tables[i])
+            parts.append(((factor,), measured.reading[first : first + count]))
+    parts += [((factor,), average[:, None]) for factor, average in reader.outside]
+    inside, matrix = parts[0]
+    parts[0] = inside, matrix / reader.divisor
+    return Reading(tuple(parts), shape)

@@ -349,6 +349,22 @@ class StrategyLimits:
     """Of the optima that compare weights of cells."""
     interaction_compared: int = 2**9
     """Cells of a set of attributes up to which it counts where weights are compared."""
+    interaction_joint_cells: int = 2**8
+    """Cells of a set that different products ask for, up to which it is solved as one matrix."""
+    interaction_rounds: int = 3
+    """Rounds over the attributes of a set that different products ask for."""
+    interaction_polar_rounds: int = 3
+    """Rounds in which contractions of a lower bound follow each other."""
+    interaction_polar_options: int = 3
+    """Weights of cells with which the bound of many queries is tried: those of the least error."""
+    interaction_polar_gain: float = 1e-4
+    """Relative gain of a round of a lower bound below which no other follows."""
+    interaction_polar_rows: int = 2**10
+    """Queries of a product from which it is bounded along each of its attributes."""
+    interaction_polar_cells: int = 2**9
+    """Cells of a set of attributes up to which the groups that ask for it share it as matrices."""
+    interaction_polar_side: int = 2**11
+    """Queries or cells of a group whose polar factor is found for a lower bound."""
     interaction_middle: int = 5
     """Weight of the cells between the first and the last, where those are heavier."""
     interaction_ends: tuple[int, ...] = (7, 9, 11)

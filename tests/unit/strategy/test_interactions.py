@@ -15,6 +15,7 @@ from sfumato.errors import TooLarge
 from sfumato.strategy.interactions import Interactions, interactions
 from sfumato.strategy.marginals import marginals_optimum
 from sfumato.strategy.matrix import dense
+from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
 SMALL = sf.Domain({"a": 4, "b": 3, "c": 5})
@@ -143,6 +144,62 @@ def test_ten_attributes_of_ten_values_are_planned_near_their_bound() -> None:
     assert 1 <= plan.certificate <= 1.1
     (candidate,) = [c for c in plan.candidates if c.mechanism == "factorization"]
     assert candidate.algorithm == "interactions"
+
+
+def several_products() -> Workload:
+    """Three attributes, asked by different products: too many cells together for one matrix."""
+    domain = sf.Domain({"a": 9, "b": 8, "c": 7})
+    kinds = [
+        {"a": "prefix", "b": "identity", "c": "prefix"},
+        {"a": "identity", "b": "ranges", "c": "prefix"},
+        {"a": "prefix", "c": [[1, 2, 0, 0, 0.5, 0, 0], [0, 0, 1, 1, 1, -1, 0]]},
+    ]
+    return reduce(Workload.__or__, [sf.product(domain, k) for k in kinds])
+
+
+def test_different_products_are_measured_attribute_by_attribute() -> None:
+    strategy = interactions(several_products())
+    last = strategy.blocks[-1].term
+    assert isinstance(last, Product)
+    assert last.attributes == ("a", "b", "c")
+    whole = matrix(strategy.workload)
+    measured_cells = measured(strategy)
+    answers = [np.concatenate(strategy.answers(_split(strategy, m))) for m in measured_cells.T]
+    assert np.abs(np.array(answers).T - whole).max() < 1e-8
+    scaled = measured_cells * np.repeat(strategy.shares, strategy.block_rows)[:, None]
+    assert (scaled**2).sum(axis=0).max() <= strategy.sensitivity(2).power
+    for t, term in enumerate(strategy.workload.terms):
+        weights = np.arange(1.0, term.rows + 1) / term.rows
+        back = strategy.adjoint(t, weights)
+        values = _split(strategy, np.arange(float(len(measured_cells))) / len(measured_cells))
+        along = sum(float(values[b] @ part) for b, part in back.items())
+        assert along == pytest.approx(float(weights @ strategy.answer(t, values)))
+
+
+def _split(strategy: Interactions, values: np.ndarray) -> list[np.ndarray]:
+    return np.split(values, np.cumsum(strategy.block_rows)[:-1])
+
+
+def test_the_error_of_different_products_is_near_the_optimum_of_all_cells() -> None:
+    """An independent optimum: the fixed point of ``solve/nuclear.py`` over all 504 cells."""
+    work = several_products()
+    strategy, optimum = interactions(work), _optimum(matrix(work))
+    assert strategy.bound is not None
+    assert strategy.bound <= optimum * (1 + 1e-6)
+    assert strategy.weighted_error() <= 1.15**2 * optimum
+
+
+def _optimum(queries: np.ndarray) -> float:
+    """An upper bound on the least squared error, by plain iteration of ``v = diag(A^1/2)``."""
+    gram, v, least = queries.T @ queries, np.ones(queries.shape[1]), np.inf
+    for _ in range(60):
+        s = np.sqrt(v)
+        values, vectors = np.linalg.eigh(gram * np.outer(s, s))
+        root = np.sqrt(np.maximum(values, 0.0))
+        diagonal = (vectors**2) @ root
+        least = min(least, root.sum() * float((diagonal / v).max()))
+        v = diagonal
+    return float(least)
 
 
 def test_weights_of_groups_count() -> None:
