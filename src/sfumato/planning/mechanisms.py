@@ -149,7 +149,7 @@ def _by_interactions(workload: Workload, objective: Objective) -> Strategy | Non
     """By sets of attributes, where every query looks at few of them."""
     if objective == "max":
         return None
-    with suppress(TooLarge):
+    with suppress(PlanError):
         return interactions(workload)
     return None
 
@@ -226,19 +226,24 @@ def _part(workload: Workload, terms: list[int]) -> Workload:
 
 
 def _of_products(workload: Workload, objective: Objective) -> Strategy:
-    """The best by structure; where that is far from its bound, as one matrix if that is better."""
+    """The best by structure; where that is far from its bound, by interactions or as one matrix."""
     try:
-        structured = _by_structure(workload, objective)
+        best = _by_structure(workload, objective)
     except PlanError as why:
         if isinstance(why, TooLarge) or not _is_small(workload):
             raise
         with portion(LIMITS.joint_steps):
             return _joint(workload, objective)
-    if _gap(structured, objective) <= LIMITS.far_ratio or not _is_small(workload):
-        return structured
+    if _gap(best, objective) <= LIMITS.far_ratio:
+        return best
+    together = _by_interactions(workload, objective)
+    if together is not None:
+        best = _better(best, together, objective)
+    if _gap(best, objective) <= LIMITS.far_ratio or not _is_small(workload):
+        return best
     with suppress(PlanError), portion(LIMITS.joint_steps):
-        return _better(structured, _joint(workload, objective), objective)
-    return structured
+        return _better(best, _joint(workload, objective), objective)
+    return best
 
 
 def _gap(strategy: Strategy, objective: Objective) -> float:

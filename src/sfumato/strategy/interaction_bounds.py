@@ -34,8 +34,8 @@ import numpy as np
 from sfumato.solve.effort import EIGEN, spend
 from sfumato.solve.nuclear import EIGEN_ROUNDING
 from sfumato.strategy.interaction_parts import (
+    PartReader,
     QueryGroup,
-    Reader,
     SetQueries,
     kronecker,
 )
@@ -65,7 +65,7 @@ def interaction_bound(
     if count <= LIMITS.interaction_queries:
         return max(_of_all(groups, *pair) for pair in zip(options, by_set, strict=True))
     best = np.argsort(errors, kind="stable")[: LIMITS.interaction_polar_options].tolist()
-    bounds = [_Clusters(groups, options[i], by_set[i]).bound() for i in best]
+    bounds = [_PinchedClusters(groups, options[i], by_set[i]).bound() for i in best]
     return max((b for b in bounds if b is not None), default=None)
 
 
@@ -100,7 +100,7 @@ def _of_all(
     return float(np.sqrt(np.maximum(eigen - off, 0.0)).sum() ** 2)
 
 
-def _rows(queries: SetQueries, reader: Reader) -> Array:
+def _rows(queries: SetQueries, reader: PartReader) -> Array:
     """The interactions of all rows of a group with a set of attributes."""
     tables = dict(zip(reader.inside, queries.parts[reader.part].tables, strict=True))
     tables |= {factor: average[:, None] for factor, average in reader.outside}
@@ -111,7 +111,7 @@ def _rows(queries: SetQueries, reader: Reader) -> Array:
 
 
 @dataclass
-class _Cluster:
+class _QueryCluster:
     """All queries on the same attributes: their interactions by set, or along each attribute.
 
     ``parts[B]`` are rows over the cells of B. Of a large product ``along[i]`` are ``s'H s``, with
@@ -154,7 +154,7 @@ def _times(part: Array, contraction: Array | float) -> Array:
     return np.asarray(part @ contraction.T, dtype=np.float64)
 
 
-class _Clusters:
+class _PinchedClusters:
     """The groups by their attributes; those with equal rows share one contraction U."""
 
     def __init__(
@@ -185,7 +185,7 @@ class _Clusters:
 
     def bound(self) -> float | None:
         """The square of the best value of some rounds."""
-        made: dict[object, tuple[Names, _Cluster]] = {}
+        made: dict[object, tuple[Names, _QueryCluster]] = {}
         for names, kind in self.kind.items():
             if kind not in made:
                 cluster = self._cluster(names)
@@ -229,7 +229,7 @@ class _Clusters:
             total += norms[key]
         return total, out
 
-    def _cluster(self, names: Names) -> _Cluster | None:
+    def _cluster(self, names: Names) -> _QueryCluster | None:
         """The rows of a cluster by set; along every attribute where it is one large product."""
         members = self.members[names]
         group = self.groups[members[0]]
@@ -242,7 +242,7 @@ class _Clusters:
             first = next(iter(along))
             along[first] = along[first][0] * group.weight, along[first][1] * group.weight
             held = {b for b in inside if self._asks(names, b)}
-            return _Cluster(dict.fromkeys(held, np.zeros((0, 0))), along)
+            return _QueryCluster(dict.fromkeys(held, np.zeros((0, 0))), along)
         if min(count, cells) > LIMITS.interaction_polar_side:
             return None
         parts = {}
@@ -258,7 +258,7 @@ class _Clusters:
                 parts[b] = self._filled(members, dict(held_rows), len(root))
         if count > cells:
             parts = _shortened(parts)
-        return _Cluster(parts, {})
+        return _QueryCluster(parts, {})
 
     def _asks(self, names: Names, inside: Names) -> bool:
         return any(self.groups[r.group].names == names for r in self.by_set[inside].readers)

@@ -26,9 +26,9 @@ from sfumato.workload.workload import Workload
 
 __all__ = [
     "Factor",
-    "Part",
+    "InteractionPart",
+    "PartReader",
     "QueryGroup",
-    "Reader",
     "SetQueries",
     "collected",
     "kronecker",
@@ -191,7 +191,7 @@ def _factor_parts(factor: Factor, weights: Mapping[str, Integers]) -> list[_Fact
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class InteractionPart:
     """What some groups ask of a set of attributes: all combinations of a row of every table."""
 
     tables: tuple[Array, ...]
@@ -210,7 +210,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Reader:
+class PartReader:
     """A group that asks for a part: which of its factors it combines, and averages of others."""
 
     group: int
@@ -226,8 +226,8 @@ class SetQueries:
 
     names: Names
     cells: int
-    parts: tuple[Part, ...]
-    readers: tuple[Reader, ...]
+    parts: tuple[InteractionPart, ...]
+    readers: tuple[PartReader, ...]
 
     @property
     def is_joint(self) -> bool:
@@ -249,7 +249,9 @@ def collected(
 ) -> dict[Names, SetQueries]:
     """What is asked of every set of attributes, in the order of their size."""
     made: dict[tuple[object, ...], list[_FactorPart]] = {}
-    by_set: dict[Names, dict[tuple[bytes, ...], list[tuple[Part, Reader, float]]]] = {}
+    by_set: dict[
+        Names, dict[tuple[bytes, ...], list[tuple[InteractionPart, PartReader, float]]]
+    ] = {}
     for g, group in enumerate(groups):
         options = []
         divisor = 1.0
@@ -265,11 +267,11 @@ def collected(
             outside = tuple((i, p.table[:, 0]) for i, p in enumerate(chosen) if not p.axes)
             pairs = zip(group.factors, chosen, strict=True)
             names = tuple(factor.names[axis] for factor, p in pairs for axis in p.axes)
-            part = Part(
+            part = InteractionPart(
                 tuple(chosen[i].table for i in inside), tuple(chosen[i].digest for i in inside)
             )
             size = prod(float(np.linalg.norm(average)) for _, average in outside)
-            reader = Reader(g, 0, inside, outside, divisor)
+            reader = PartReader(g, 0, inside, outside, divisor)
             entry = (part, reader, group.weight * size / divisor)
             by_set.setdefault(names, {}).setdefault(part.key, []).append(entry)
     return {n: _set(n, by_set[n], weights) for n in sorted(by_set, key=lambda n: (len(n), n))}
@@ -286,7 +288,7 @@ def _combinations(options: Sequence[list[_FactorPart]]) -> Iterator[list[_Factor
 
 def _set(
     names: Names,
-    by_key: Mapping[tuple[bytes, ...], list[tuple[Part, Reader, float]]],
+    by_key: Mapping[tuple[bytes, ...], list[tuple[InteractionPart, PartReader, float]]],
     weights: Mapping[str, Integers],
 ) -> SetQueries:
     """Equal parts become one, with the sum of their squared weights."""
@@ -294,6 +296,6 @@ def _set(
     for number, key in enumerate(sorted(by_key)):
         same = by_key[key]
         weight = sqrt(fsum(w**2 for _, _, w in same))
-        parts.append(Part(same[0][0].tables, key, weight))
-        readers += [Reader(r.group, number, r.inside, r.outside, r.divisor) for _, r, _ in same]
+        parts.append(InteractionPart(same[0][0].tables, key, weight))
+        readers += [PartReader(r.group, number, r.inside, r.outside, r.divisor) for _, r, _ in same]
     return SetQueries(names, prod(len(weights[n]) for n in names), tuple(parts), tuple(readers))

@@ -52,8 +52,8 @@ from sfumato.solve.nuclear import best_root, spanning_cells
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
 from sfumato.strategy.interaction_bounds import interaction_bound
 from sfumato.strategy.interaction_parts import (
+    PartReader,
     QueryGroup,
-    Reader,
     SetQueries,
     collected,
     kronecker,
@@ -70,13 +70,13 @@ from sfumato.workload.workload import Workload
 
 __all__ = [
     "Interactions",
-    "Reading",
+    "KroneckerReading",
     "interactions",
 ]
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class KroneckerReading:
     """A Kronecker product of matrices, which takes measured values to answers.
 
     Each of ``parts`` names the factors of the group whose rows it holds; ``shape`` has the number
@@ -135,7 +135,7 @@ class Interactions(GaussianStrategy):
 
     _algorithm: ClassVar[str] = "interactions"
 
-    reads: tuple[tuple[tuple[Integers, int, Reading], ...], ...]
+    reads: tuple[tuple[tuple[Integers, int, KroneckerReading], ...], ...]
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the blocks of what each query reads."""
@@ -467,8 +467,8 @@ def _built(
             solved[one.key] = solver.of_set(one)
     total = sum(sqrt(solved[one.key].error) for one in queries.values())
     blocks = []
-    reads: list[list[tuple[Integers, int, Reading]]] = [[] for _ in workload.terms]
-    shared: dict[tuple[object, ...], Reading] = {}
+    reads: list[list[tuple[Integers, int, KroneckerReading]]] = [[] for _ in workload.terms]
+    shared: dict[tuple[object, ...], KroneckerReading] = {}
     for b, (names, one) in enumerate(queries.items()):
         part = solved[one.key]
         share = sqrt(sqrt(part.error) / part.column / total)
@@ -501,8 +501,8 @@ def _block_term(domain: Domain, names: Names, solved: _SolvedSet) -> Term:
 
 
 def _reading(
-    queries: SetQueries, solved: _SolvedSet, reader: Reader, shape: tuple[int, ...]
-) -> Reading:
+    queries: SetQueries, solved: _SolvedSet, reader: PartReader, shape: tuple[int, ...]
+) -> KroneckerReading:
     """How the rows of a group read a block."""
     parts: list[tuple[tuple[int, ...], Array]] = []
     if queries.is_joint:
@@ -518,4 +518,4 @@ def _reading(
     parts += [((factor,), average[:, None]) for factor, average in reader.outside]
     inside, matrix = parts[0]
     parts[0] = inside, matrix / reader.divisor
-    return Reading(tuple(parts), shape)
+    return KroneckerReading(tuple(parts), shape)
