@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,9 @@ from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.predicates import joint_classes
 from sfumato.workload.queries import check_entries
 from sfumato.workload.terms import Term
+
+if TYPE_CHECKING:
+    from sfumato.solve.yates import YatesSums
 
 __all__ = [
     "Grid",
@@ -137,8 +141,26 @@ class Grid:
         held = tuple(a for i in self._wide(axes) for a in self._bundles[i])
         return held, tuple(self.shape[a] if a in axes else 1 for a in held)
 
+    @cached_property
+    def _programs(self) -> dict[tuple[Axes, ...], YatesSums]:
+        return {}
+
+    def _compiled(self, sets: Sequence[Axes]) -> YatesSums | None:
+        """The sums over many sets of many cells, planned once; None for few, without numba."""
+        if len(sets) * self.size < LIMITS.compiled_sums:
+            return None
+        key = tuple(sets)
+        if key not in self._programs:
+            from sfumato.solve.yates import YatesSums
+
+            self._programs[key] = YatesSums(self.shape, key)
+        return self._programs[key]
+
     def margins(self, table: Array, sets: Sequence[Axes]) -> list[Array]:
         """The sums of a table over all but the attributes of each set, flat."""
+        compiled = self._compiled(sets)
+        if compiled is not None:
+            return np.split(compiled.margins(table), compiled.ends[1:-1])
         wide = list(dict.fromkeys(self._wide(axes) for axes in sets))
         sizes = tuple(self.cells(bundle) for bundle in self._bundles)
         sums: list[Array] = [np.empty(0)] * len(wide)
@@ -154,6 +176,9 @@ class Grid:
 
     def spread(self, tables: Sequence[tuple[Axes, Array]]) -> Array:
         """For every cell the sum of its entries in all tables: the adjoint of ``margins``."""
+        compiled = self._compiled([axes for axes, _ in tables])
+        if compiled is not None:
+            return compiled.spread(np.concatenate([t.reshape(-1) for _, t in tables]))
         wide: dict[Axes, Array] = {}
         for axes, table in tables:
             held, shape = self._inside(axes)
@@ -279,6 +304,11 @@ class Reduced:
         return self.shape == self.term.shape
 
     @cached_property
+    def _is_table(self) -> bool:
+        """Whether the answers are the cells themselves."""
+        return self.is_whole and self.term.is_table
+
+    @cached_property
     def flat(self) -> Integers:
         """The cells of the representatives as positions in the whole table."""
         out = np.zeros(1, dtype=np.int64)
@@ -288,6 +318,8 @@ class Reduced:
 
     def apply(self, table: Array) -> Array:
         """The answers on a flat merged table."""
+        if self._is_table:
+            return np.array(table, dtype=np.float64)
         cut = table.reshape(self.shape)
         if self.is_whole:
             return np.asarray(self.term.apply(cut), dtype=np.float64)
@@ -295,6 +327,8 @@ class Reduced:
 
     def adjoint(self, y: Array) -> Array:
         """The transposed map, to a flat merged table."""
+        if self._is_table:
+            return np.array(y, dtype=np.float64)
         if self.is_whole:
             return np.asarray(self.term.adjoint(y), dtype=np.float64).reshape(-1)
         return self.term.adjoint_at(self.cells, y).reshape(-1)
@@ -599,6 +633,8 @@ class Quadratic:
         spend(ADDED_UP * self.length)
         if self._blocks is None:
             return self._through_answers(t) if self._joint is None else self._joint @ t
+        if len(self._diagonal[0]) == len(self._blocks):  # one product for all tables
+            return np.asarray(self._diagonal[1] * t)
         tables = np.split(t, self.ends[1:-1])
         pairs = zip(self._blocks, tables, strict=True)
         return np.concatenate([block.apply(table) for block, table in pairs])

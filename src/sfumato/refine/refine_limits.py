@@ -51,6 +51,9 @@ class RefineLimits:
     cells_listed: int = 10**7
     """Merged cells that a projection lists, ten arrays of them: 0.8 GB; beyond that there are
     rows."""
+    compiled_sums: int = 2**20
+    """Cells times sets of attributes from which margins are summed by compiled loops: below, those
+    take less time than loading them."""
     bundle_cells: int = 32
     """Cells of neighbouring attributes that are summed out as one."""
     slices_added_singly: int = 8

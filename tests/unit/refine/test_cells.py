@@ -97,7 +97,12 @@ def test_operators_of_sets_too_large_for_a_matrix_are_the_same(
     np.testing.assert_allclose(large.gram(places, places), small.gram(places, places), atol=1e-11)
 
 
-def test_margins_are_sums_and_spread_is_their_adjoint_for_any_sets() -> None:
+@pytest.mark.parametrize("sums", [1, 10**9])
+def test_margins_are_sums_and_spread_is_their_adjoint_for_any_sets(
+    sums: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By compiled loops, and without."""
+    monkeypatch.setattr("sfumato.refine.problem.LIMITS", replace(LIMITS, compiled_sums=sums))
     domain = sf.Domain({f"x{i}": size for i, size in enumerate([3, 40, 2, 2, 5, 2])})
     fit = fit_answers(sf.marginals(domain, 6), [np.zeros(domain.size)])
     grid = Grid.of(fit)
