@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from sfumato.privacy.cost import Cost, composed_epsilon, gaussian_delta, gaussian_epsilon
+from sfumato.privacy.cost import Cost, composed_epsilon, gaussian_delta
 from sfumato.privacy.gaussian import float_up, sqrt_up
 from sfumato.types import Array
 
@@ -80,10 +80,6 @@ class Claim:
         # randomized response (Kairouz, Oh, Viswanath 2015, "The composition theorem").
         grown = exp(self.amount)
         return self.delta + (1 - self.delta) * (grown - exp(epsilon)) / (1 + grown)
-
-    def as_epsilon(self, amount: float, delta: float) -> float:
-        """An amount of the claim's kind, as an epsilon at a delta."""
-        return gaussian_epsilon(amount, str(delta)) if self.kind == "mu" else amount
 
 
 def hit_bounds(a: Array, b: Array, runs: int, alpha: float) -> tuple[Array, Array]:

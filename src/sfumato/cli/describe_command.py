@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.options import Json, Quiet, Yes, command_app, examples, flag
+from sfumato.cli.options import Json, Quiet, Source, Yes, command_app, examples, flag
 from sfumato.cli.output import Output, check_folder, facts, heading
 from sfumato.cli.release_command import ledger_in_words
 from sfumato.cli.shipped_tables import is_shipped, shipped_table
@@ -45,14 +45,7 @@ app = command_app()
     ),
 )
 def describe(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="CSV, Parquet (globs too), FILE.duckdb::TABLE, FILE.xlsx::SHEET, "
-            "postgres://USER@HOST/DATABASE::TABLE or spark:TABLE.",
-        ),
-    ],
+    source: Source,
     epsilon: Annotated[
         str, typer.Option(metavar="E", help="The epsilon of the whole description.")
     ] = "1",

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.options import Json, command_app, examples
+from sfumato.cli.options import Json, Source, command_app, examples
 from sfumato.cli.output import Output, write_text
 from sfumato.cli.shipped_tables import is_shipped, shipped_table
 from sfumato.errors import SfumatoError
@@ -33,14 +33,7 @@ app = command_app()
     ),
 )
 def draft(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="CSV, Parquet (globs too), FILE.duckdb::TABLE, FILE.xlsx::SHEET, "
-            "postgres://USER@HOST/DATABASE::TABLE or spark:TABLE.",
-        ),
-    ],
+    source: Source,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the draft here instead of to stdout."),

@@ -11,10 +11,12 @@ import typer
 __all__ = [
     "Error",
     "Json",
+    "Key",
     "LedgerPath",
     "Mechanism",
     "Quiet",
     "Seconds",
+    "Source",
     "SpecFile",
     "Yes",
     "command_app",
@@ -42,6 +44,21 @@ def flag(*names: str, text: str) -> object:
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec file (TOML).")]
 Json = Annotated[bool, flag("--json", text="Write the result as JSON to stdout, nothing else.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="CSV, Parquet (globs too), FILE.duckdb::TABLE, FILE.xlsx::SHEET, "
+        "postgres://USER@HOST/DATABASE::TABLE or spark:TABLE.",
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        help="Name this request: the same key returns the stored answer, a new one spends.",
+    ),
+]
 Quiet = Annotated[bool, flag("--quiet", "-q", text="Show no progress bars and no remarks.")]
 Mechanism = Annotated[
     str | None,

@@ -19,6 +19,7 @@ import typer
 from sfumato.cli.options import (
     Error,
     Json,
+    Key,
     LedgerPath,
     Mechanism,
     Quiet,
@@ -125,13 +126,7 @@ def release(
             "(default: release.intervals of the spec, or noise).",
         ),
     ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY",
-            help="Name this request: the same key returns the stored answer, a new one spends.",
-        ),
-    ] = None,
+    key: Key = None,
     yes: Yes = False,
     json: Json = False,
     quiet: Quiet = False,

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.options import Json, LedgerPath, Quiet, SpecFile, Yes, command_app, examples, flag
+from sfumato.cli.options import (
+    Json,
+    Key,
+    LedgerPath,
+    Quiet,
+    SpecFile,
+    Yes,
+    command_app,
+    examples,
+    flag,
+)
 from sfumato.cli.output import Output, counts, facts, heading, neighbours_in_words, table
 from sfumato.cli.release_command import (
     check_left,
@@ -101,13 +111,7 @@ def select(
     no_ledger: Annotated[
         bool, flag("--no-ledger", text="Select without a ledger: you keep track of the budget.")
     ] = False,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY",
-            help="Name this request: the same key returns the stored answer, a new one spends.",
-        ),
-    ] = None,
+    key: Key = None,
     yes: Yes = False,
     json: Json = False,
     quiet: Quiet = False,

@@ -282,14 +282,7 @@ def _boundary(holds: Callable[[float], bool], guess: float) -> tuple[float, floa
         low, high = high, high * 2
         if math.isinf(high):
             return low, high
-    first, last = _bits_of(low), _bits_of(high)
-    while last - first > 1:
-        middle = (first + last) // 2
-        if holds(_double_of(middle)):
-            first = middle
-        else:
-            last = middle
-    return _double_of(first), _double_of(last)
+    return _halved(holds, _bits_of(low), _bits_of(high))
 
 
 def _float_delta(mu: float, epsilon: float) -> float:
@@ -332,6 +325,11 @@ def _boundary_near(holds: Callable[[float], bool], guess: float) -> tuple[float,
             last, step = first, step * 2**6
             if not first:
                 return _boundary(holds, guess)
+    return _halved(holds, first, last)
+
+
+def _halved(holds: Callable[[float], bool], first: int, last: int) -> tuple[float, float]:
+    """Neighbouring doubles between two places, of which it holds at the first alone."""
     while last - first > 1:
         middle = (first + last) // 2
         if holds(_double_of(middle)):

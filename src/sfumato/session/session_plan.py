@@ -329,6 +329,10 @@ class SessionParameters:
         Returns:
             64 hexadecimal digits.
         """
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         return json_digest(self.as_json())
 
 
