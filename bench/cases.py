@@ -152,6 +152,9 @@ def _others() -> Iterator[Case]:
     keys = (("1-way prefixes and 2-way affine", "50x100x7x4x2"),)
     yield Case("rmse", keys, lambda: pairs_below(CPS, lambda i, j: i + j))
     yield Case("rmse", (("200 random rectangles", "10^12"),), lambda: rectangles(200))
+    for leaves in (10_000, 1_000_000):
+        keys = (("irregular levels by age and sex", f"{leaves:,} leaves x 14"),)
+        yield Case("rmse", keys, lambda n=leaves: geography(n), is_long=leaves > 10_000)
     for d in (10, 20):
         keys = (("all monotone conjunctions", f"2^{d}"),)
         yield Case("rmse", keys, lambda d=d: monotone(d))
@@ -172,6 +175,22 @@ def monotone(d: int) -> Workload:
     names = [f"q{i}" for i in range(d)]
     either = [[1, 1], [0, 1]]
     return sf.product(sf.Domain(dict.fromkeys(names, 2)), dict.fromkeys(names, either))
+
+
+def geography(leaves: int) -> Workload:
+    """Places, their counties (some 12 places each), states and the nation, by two attributes."""
+    rng = np.random.default_rng(0)
+    county = np.unique(np.sort(rng.integers(0, leaves // 12, leaves)), return_inverse=True)[1]
+    counties = int(county.max()) + 1
+    state = np.unique(np.sort(rng.integers(0, leaves // 100, counties)), return_inverse=True)[1]
+    levels = [
+        sf.Level("county", [f"c{i}" for i in range(counties)], county.tolist()),
+        sf.Level("state", [f"s{i}" for i in range(int(state.max()) + 1)], state[county].tolist()),
+    ]
+    place = sf.Category("place", [f"p{i}" for i in range(leaves)], levels=levels)
+    domain = sf.Domain([place, sf.Category("age", list("abcdefg")), sf.Boolean("sex")])
+    kinds = (["place"], ["place.county"], ["place.state"], [])
+    return sf.marginals(domain, [[*kind, "age", "sex"] for kind in kinds])
 
 
 def rectangles(count: int) -> Workload:

@@ -32,6 +32,7 @@ from sfumato.strategy.conditions import conditions
 from sfumato.strategy.conjunctions import conjunctions_by_polynomial, is_conjunctive
 from sfumato.strategy.degrees import by_degrees, least_variance, symmetric_set
 from sfumato.strategy.factorization import factorization, factorwise
+from sfumato.strategy.hierarchies import hierarchy
 from sfumato.strategy.interactions import interactions
 from sfumato.strategy.laplace_optimum import laplace_optimum
 from sfumato.strategy.marginals import fourier, marginals_optimum
@@ -43,6 +44,7 @@ from sfumato.strategy.strategy_limits import LIMITS as STRATEGY_LIMITS
 from sfumato.strategy.trees import BRANCHINGS
 from sfumato.strategy.windows import windows
 from sfumato.types import Noise, Objective
+from sfumato.workload.queries import QuerySet
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
@@ -270,6 +272,11 @@ def _by_structure(workload: Workload, objective: Objective) -> Strategy:
     if _is_long(workload):
         with suppress(PlanError):
             return ordered(workload)
+    if _has_long_levels(workload):
+        with suppress(PlanError):
+            tree = hierarchy(workload)
+            if _gap(tree, objective) <= LIMITS.hierarchy_ratio:
+                return tree
     matrices = _matrices(workload)
     if matrices > 1:
         with suppress(PlanError):
@@ -332,6 +339,21 @@ def _is_long(workload: Workload) -> bool:
         for t in products
         if t is not None
         for _, q in t.factors
+    )
+
+
+def _has_long_levels(workload: Workload) -> bool:
+    """Whether sets of cells within others are asked of a long attribute, in no order."""
+    sets: dict[str, dict[str | int, QuerySet]] = {}
+    for term in workload.terms:
+        product = term.as_product()
+        for name, queries in () if product is None else product.factors:
+            if queries.size > LIMITS.hierarchy_cells:
+                sets.setdefault(name, {})[queries.key] = queries
+    return any(
+        len(each) > 1 or not all(q.is_disjoint for q in each.values())
+        for each in sets.values()
+        if not any(q.is_ordered for q in each.values())
     )
 
 

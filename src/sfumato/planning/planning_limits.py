@@ -45,6 +45,11 @@ class PlanningLimits:
     # mechanisms: which algorithm builds a factorization
     measured_table_cells: int = 2**25
     """Cells of one measured table: 256 MiB of counts."""
+    hierarchy_ratio: float = 1.15
+    """Error over its bound up to which a tree is compared with nothing else."""
+    hierarchy_cells: int = 512
+    """Cells of an attribute above which its levels are planned as a tree; symmetries solve less
+    to the last digit, in the time that a tree of 10^6 leaves takes."""
     chain_cells: int = 512
     """Cells from which an attribute that is asked by intervals is treated as a chain."""
     few_queries: int = 128

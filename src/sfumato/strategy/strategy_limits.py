@@ -92,6 +92,10 @@ class StrategyLimits:
     product_gain: float = 1e-4
     """Relative gain of a round below which no further one is made."""
 
+    # hierarchies
+    hierarchy_leaves: int = 2**24
+    """Leaves of a tree that is planned: some twenty numbers each, about 3 GB."""
+
     # trees
     tree_weight_bits: int = 12
     """Bits of the greatest weight of a level; the others are rounded to its 2^-12."""
