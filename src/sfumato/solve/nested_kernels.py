@@ -81,12 +81,12 @@ def error_and_slopes(parent, energy, split):  # type: ignore[no-untyped-def]  # 
     for u in range(1, n):
         budget[u] = budget[parent[u]] * (1 - split[parent[u]])
     for u in range(n - 1, -1, -1):  # below: what one more unit of budget is worth to the children
-        kept = to_a[u]
+        share = to_a[u]
         if q[u] > 0:
             slope[u] = budget[u] * (to_a[u] - below[u])
-            kept = split[u] * to_a[u] + (1 - split[u]) * below[u]
+            share = split[u] * to_a[u] + (1 - split[u]) * below[u]
         if u > 0:
-            below[parent[u]] += kept
+            below[parent[u]] += share
     return error, slope
 
 
@@ -149,8 +149,8 @@ def contrast_splits(parent, energy):  # type: ignore[no-untyped-def]  # pragma: 
         harmonic[parent[u]] += 1 / max(h[u], 1e-300)
     for u in range(n):
         if harmonic[u] > 0:
-            kept = max(h[u] - 1 / harmonic[u], 0.0)
-            split[u] = min(kept / reaches[u], 0.999) if reaches[u] > 0 else 0.001
+            share = max(h[u] - 1 / harmonic[u], 0.0)
+            split[u] = min(share / reaches[u], 0.999) if reaches[u] > 0 else 0.001
         if u + 1 < n:
             p = parent[u + 1]
             reaches[u + 1] = reaches[p] * (1 - split[p])
