@@ -49,5 +49,6 @@ with tempfile.TemporaryDirectory() as folder:
     # Another day, another process: the session goes on where it was.
     with opened() as session:
         print("after a restart:", session.ask(questions[0]) == first)
-        ages = session.ask_all("SELECT member, COUNT(*) FROM data WHERE age < 30 GROUP BY member")
-        print("paid for:", sum(a.is_paid for a in ages), "of", len(ages))
+        # A SELECT with groups, means or quantiles is one question, paid for once.
+        groups = session.ask("SELECT member, COUNT(*) AS n, AVG(age) FROM data GROUP BY member")
+        print(groups.frame().round(1).to_string(index=False))

@@ -66,6 +66,7 @@ from sfumato_audit.subjects.measured import (
 )
 from sfumato_audit.subjects.online import LANES, filter_subject
 from sfumato_audit.subjects.range_searches import Cells, broken_range_subjects
+from sfumato_audit.subjects.session_groups import broken_group_subjects
 from sfumato_audit.subjects.sources import (
     DOMAIN,
     OPEN,
@@ -141,6 +142,7 @@ def broken_subjects() -> tuple[
         *broken_range_subjects(),
         *_wrong_keys(),
         *_wrong_sessions(),
+        *broken_group_subjects(),
         one_bit_subject("local factorization at twice its epsilon", 2, is_broken=True),
         *broken_textbook_subjects(),
         unary_subject("unary encoding: every bit at the whole of epsilon", 2, is_broken=True),

@@ -61,6 +61,7 @@ def sound_subjects() -> list[Subject[Any]]:
     from sfumato_audit.subjects.measured import planned_subjects
     from sfumato_audit.subjects.online import online_subjects, stream_subjects
     from sfumato_audit.subjects.range_searches import range_subjects
+    from sfumato_audit.subjects.session_groups import group_subjects
     from sfumato_audit.subjects.sources import source_subjects
     from sfumato_audit.subjects.sparse import session_subjects, sparse_subjects
     from sfumato_audit.subjects.textbook import textbook_subjects
@@ -82,6 +83,7 @@ def sound_subjects() -> list[Subject[Any]]:
         *range_subjects(),
         *online_subjects(),
         *session_subjects(),
+        *group_subjects(),
         *textbook_subjects(),
     ]
 

@@ -36,6 +36,10 @@ ASKED = [
     for w in (3, 6)
     for a in range(10)
 ]
+GROUPED = [
+    "SELECT sex, COUNT(*) AS n, AVG(age) AS years FROM t GROUP BY sex",
+    "SELECT age, COUNT(*) AS n FROM t GROUP BY age ORDER BY n DESC LIMIT 3",
+]
 POINTS: dict[str, tuple[type, str, bool]] = {
     # name: class, method, whether the kill comes after it
     "after the debit": (Ledger, "debit", True),
@@ -45,6 +49,13 @@ POINTS: dict[str, tuple[type, str, bool]] = {
     "before an answer is stored": (SessionState, "_answer", True),
     "after an answer is stored": (Ledger, "keep_soon", True),
     "before the epoch is put to rest": (Epochs, "rest", False),
+}
+GROUP_POINTS: dict[str, tuple[type, str, bool]] = {
+    "after groups are counted": (ExactQuestions, "counted", True),
+    "after the debit of groups": (Ledger, "debit", True),
+    "after the noise of groups is drawn": (ExactQuestions, "measured", True),
+    "before groups are stored": (Ledger, "store", False),
+    "after groups are stored": (Ledger, "store", True),
 }
 
 
@@ -65,7 +76,7 @@ def opened(ledger: str, **more: object) -> Session:
 
 def kill_at(point: str, times: int) -> None:
     """Let the process die when a point has been reached so many times."""
-    owner, name, is_after = POINTS[point]
+    owner, name, is_after = (POINTS | GROUP_POINTS)[point]
     plain: Callable[..., Any] = getattr(owner, name)
     seen = 0
 
@@ -89,7 +100,7 @@ def main() -> None:
     ledger, point, times = sys.argv[1:]
     kill_at(point, int(times))
     with opened(ledger) as session:
-        for text in ASKED:
+        for text in GROUPED if point in GROUP_POINTS else ASKED:
             print(json.dumps(session.ask(text).as_json()), flush=True)
 
 

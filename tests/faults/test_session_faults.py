@@ -18,7 +18,15 @@ from sfumato.ledger.ledger import Ledger
 from sfumato.session.epochs import Epochs
 from sfumato.session.session_answers import Answer
 from sfumato.vault.sparse import SparseVector
-from tests.faults.session_child import ASKED, BUDGET, POINTS, UPDATES, opened
+from tests.faults.session_child import (
+    ASKED,
+    BUDGET,
+    GROUP_POINTS,
+    GROUPED,
+    POINTS,
+    UPDATES,
+    opened,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,6 +79,27 @@ def test_a_killed_session_loses_one_epoch_and_keeps_its_answers(tmp_path: Path, 
     assert found.is_whole
     assert book.budget == BUDGET
     assert book.remaining().share >= 0
+
+
+@pytest.mark.parametrize("point", GROUP_POINTS)
+def test_groups_that_are_killed_lose_one_debit_and_tell_nothing_twice(
+    tmp_path: Path, point: str
+) -> None:
+    """The second question dies at the point, the first was answered."""
+    ledger = tmp_path / "people.ledger"
+    said = _killed(ledger, point, 2)
+    book = Ledger.open(ledger)
+    assert len(said) == 1
+    debits = sum(" group " in entry.key for entry in book.entries())
+    assert debits == (1 if point == "after groups are counted" else 2)
+    with opened(str(ledger)) as session:
+        again = [session.ask(text).as_json() for text in GROUPED]
+    assert again[0] == said[0]
+    lost = {"after the debit of groups", "after the noise of groups is drawn"}
+    lost |= {"before groups are stored"}
+    now = sum(" group " in entry.key for entry in book.entries())
+    assert now == (3 if point in lost else 2)
+    assert book.verify().is_whole
 
 
 def test_a_threshold_outlives_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,10 +59,25 @@ def _words(reply: Response) -> dict[str, object]:
     return {name: answer[name] for name in ("question", "aggregate", "condition", "groups")}
 
 
-def test_groups_are_questions_of_their_own(asking: TestClient) -> None:
-    send = {"sql": "SELECT sex, COUNT(*) FROM data GROUP BY sex"}
+def test_groups_are_one_question_in_the_shape_of_their_select(asking: TestClient) -> None:
+    ledger = asking.app.server.datasets["people"].ledger
+    text = "SELECT sex, COUNT(*) AS n, AVG(age) AS years, MEDIAN(age) AS middle FROM data"
+    send = {"sql": f"{text} GROUP BY sex ORDER BY n DESC"}
+    before = len(list(ledger.entries()))
     first = asking.post(ASK, headers=bearer(ADA), json=send)
-    assert len(first.json()["answers"]) == 2
+    assert first.status_code == 200, first.text
+    assert len(list(ledger.entries())) == before + 1
+    (shape,) = first.json()["statements"]
+    columns = {column["name"]: column for column in shape["columns"]}
+    assert list(columns) == ["sex", "n", "years", "middle"]
+    assert columns["n"]["values"] == sorted(columns["n"]["values"], reverse=True)
+    for name in ("n", "years", "middle"):
+        ends = zip(*(columns[name][part] for part in ("low", "values", "high")), strict=True)
+        assert all(low <= value <= high for low, value, high in ends)
+    assert first.json()["cost"]
+    limited = asking.post(ASK, headers=bearer(CORA), json={"sql": send["sql"] + " LIMIT 1"})
+    assert len(limited.json()["statements"][0]["columns"][0]["values"]) == 1
+    assert len(list(ledger.entries())) == before + 1  # another shape of what was paid for
     key = first.json()["key"]
     stored = asking.get(f"/datasets/people/answers/{key}", headers=bearer(ADA))
     assert stored.content == first.content
@@ -89,7 +104,7 @@ def test_idempotency_keys_hold_for_questions(asking: TestClient) -> None:
 
 
 BAD = [
-    ("SELECT MEDIAN(age) FROM data", 422, "sql", "MEDIAN"),
+    ("SELECT MAX(age) FROM data", 422, "sql", "MAX"),
     ("SELECT COUNT(*) FROM data WHERE aeg > 1", 422, "sql", "aeg"),
     ("nonsense", 422, "sql", ""),
     ("", 422, "request", "sql"),
@@ -149,7 +164,7 @@ def test_a_frozen_dataset_answers_stored_questions_only(tmp_path: Path) -> None:
         cora.unfreeze("people", "done")
         assert len(ada.ask("people", COUNT.format(6)).answers) == 1
         with pytest.raises(SqlError):
-            ada.ask("people", "SELECT MEDIAN(age) FROM data")
+            ada.ask("people", "SELECT MAX(age) FROM data")
 
 
 def test_sessions_survive_a_restart(tmp_path: Path) -> None:

@@ -37,8 +37,7 @@ def test_an_alias_never_labels_the_answer_of_another_analyst(asking):
     assert [a["groups"] for a in answers] == [{"sex": "Female"}, {"sex": "Male"}]
     assert [a["aggregate"] for a in answers] == ["COUNT(*)"] * 2
     assert [a["condition"] for a in answers] == ["age < 5"] * 2
-    assert answers[0]["key"] == first["key"]
-    assert answers[0]["value"] == first["value"]
+    assert len({a["key"] for a in answers}) == 1  # one question
     assert answers[0]["question"] != answers[1]["question"]
     assert FORGED not in answers[0]["question"]
 

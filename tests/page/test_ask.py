@@ -49,14 +49,31 @@ def test_ask_then_answer_then_refusal(open_browser):
     assert first.locator("dd").first.inner_text() == value
     assert first.count() == 1
 
-    _ask(ada, "SELECT MEDIAN(age) FROM data")
-    ada.get_by_role("alert").get_by_text("MEDIAN cannot be asked").wait_for()
+    _ask(ada, "SELECT MAX(age) FROM data")
+    ada.get_by_role("alert").get_by_text("MAX").wait_for()
     ada.get_by_role("alert").get_by_text("Nothing was spent").wait_for()
 
     _ask(dan, YOUNG)  # is stored now
     answer = dan.get_by_role("region", name="Answer", exact=True)
     answer.get_by_text("It was answered before").wait_for()
     assert answer.locator("dd").first.inner_text() == value
+
+
+def test_groups_means_and_medians_are_one_question_and_one_table(open_browser):
+    page = open_browser(ADA)
+    page.goto("/page/ask")
+    text = "SELECT ticket, COUNT(*) AS n, AVG(age) AS years, MEDIAN(age) AS middle FROM data"
+    page.get_by_label("Question in SQL").fill(f"{text} GROUP BY ticket ORDER BY n DESC")
+    page.get_by_role("button", name="What would it cost?").click()
+    page.get_by_text("Measured together").wait_for()
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.get_by_text("planned and measured together, and paid for once").wait_for()
+    shape = page.get_by_role("table", name="Answer of the SELECT").first
+    heads = ["ticket", "n", "n: interval", "years", "years: interval"]
+    assert shape.locator("thead th").all_inner_texts()[:5] == heads
+    assert shape.locator("tbody tr").count() == 5
+    check_accessible(page)
+    picture(page, "ask-groups")
 
 
 def test_controls_write_the_question(open_browser):

@@ -24,6 +24,7 @@ from sfumato.cli.output import (
     counts,
     forecasts_document,
     heading,
+    statement_cells,
     table,
 )
 from sfumato.domain.privacy_unit import unit_of
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from sfumato.domain.privacy_unit import PrivacyUnit
     from sfumato.ledger.ledger import Ledger
     from sfumato.privacy.budget import Budget
+    from sfumato.session.group_answers import GroupAnswer
+    from sfumato.session.group_questions import GroupQuestion
     from sfumato.session.session import Session
     from sfumato.session.session_answers import Answer, QuestionForecast
     from sfumato.types import Neighbours
@@ -117,14 +120,15 @@ def ask(
             at = ledger_to_debit(spec.path, spec.ledger, ledger_path, no_ledger, _NO_LEDGER)
         ledger = None if at is None else _open_ledger(spec, at, estimate, yes, stack, output)
         session = stack.enter_context(spec.open(ledger, dummy=dummy))
-        questions = [q for text in texts for q in session.read_all(text)]
+        questions = [session.read(text) for text in texts]
         cost = cost_in_words(session.plan.epoch_cost, session.plan.budget)
         if estimate:
             forecasts = [session.estimate(q) for q in questions]
-            document, shown = forecasts_document(session, forecasts), _forecasts_table(forecasts)
+            document = forecasts_document(session, forecasts)
+            shown = [_forecasts_table(forecasts)]
             remark = f"nothing was spent or tested; a paid answer costs {cost}"
         else:
-            may_spend = any(session.answer(question.key) is None for question in questions)
+            may_spend = not all(session.is_answered(question) for question in questions)
             if may_spend and not (yes or session.is_dummy):
                 output.confirm(
                     f"Each answer that must be paid for costs {cost}, out of "
@@ -132,20 +136,22 @@ def ask(
                     f"({session.left().describe()})."
                 )
             answers = _answers(session, questions, untested)
-            document, shown = _answers_document(session, answers), _answers_table(answers)
+            document, shown = _answers_document(session, answers), _answers_tables(answers)
             remark = session.left().describe()
             if session.is_dummy:
                 remark = "from made-up records; nothing was spent"
     number = "1 question" if len(questions) == 1 else f"{len(questions):,} questions"
-    output.result(document, heading(number, remark), shown)
+    output.result(document, heading(number, remark), *shown)
 
 
-def _answers(session: Session, questions: list[Question], untested: bool) -> list[Answer]:
+def _answers(
+    session: Session, questions: Sequence[Question | GroupQuestion], untested: bool
+) -> list[Answer | GroupAnswer]:
     """The answers; with ``untested`` an estimate without a promise where the budget is used up."""
-    answers = []
+    answers: list[Answer | GroupAnswer] = []
     for question, answer in zip(questions, session.ask_many(questions), strict=True):
         if isinstance(answer, BudgetExhausted) and untested:
-            answers.append(session.untested(question))
+            answers += session.ask_all(question, untested=True)
         elif isinstance(answer, SfumatoError):
             raise answer
         else:
@@ -272,20 +278,33 @@ def read_session(path: str | Path) -> SessionSpec:
     )
 
 
-def _answers_document(session: Session, answers: Sequence[Answer]) -> dict[str, object]:
-    """Answers as JSON, and what is left."""
+def _answers_document(
+    session: Session, answers: Sequence[Answer | GroupAnswer]
+) -> dict[str, object]:
+    """Answers as JSON, those of groups in the shape of their SELECT as well, and what is left."""
     left = session.left()
+    numbers = [number for answer in answers for number in answer.answers]
+    statements = [shape for answer in answers for shape in answer.statements]
     return {
         "session": session.name,
         "is_dummy": session.is_dummy,
-        "answers": [answer.as_json() | {"is_stored": answer.is_stored} for answer in answers],
+        "answers": [number.as_json() | {"is_stored": number.is_stored} for number in numbers],
+        **({"statements": statements} if statements else {}),
         "paid_answers_left": left.paid_answers,
         "ledger_share_left": left.share,
     }
 
 
+def _answers_tables(answers: Sequence[Answer | GroupAnswer]) -> list[Table]:
+    """Answers for people: single ones in one table, each SELECT of many in its own shape."""
+    plain = [number for answer in answers if not answer.statements for number in answer.answers]
+    shapes = [shape for answer in answers for shape in answer.statements]
+    tables = [_answers_table(plain)] if plain else []
+    return tables + [table(*statement_cells(shape["columns"])) for shape in shapes]
+
+
 def _answers_table(answers: Sequence[Answer]) -> Table:
-    """Answers for people."""
+    """Answers of one number each."""
     rows = []
     for answer in answers:
         interval = "no promise"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rich import box
 from rich.console import Console
@@ -49,6 +49,7 @@ __all__ = [
     "forecasts_document",
     "heading",
     "neighbours_in_words",
+    "statement_cells",
     "table",
     "write_text",
 ]
@@ -186,6 +187,49 @@ def counts(value: float | None) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def statement_cells(
+    columns: Sequence[Mapping[str, Any]],
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The heads and the rows of a statement as texts.
+
+    Args:
+        columns: Those of `statement_document`.
+
+    >>> statement_cells([
+    ...     {"name": "sex", "values": ["F"], "low": None, "high": None},
+    ...     {"name": "n", "values": [41.2], "low": [30.0], "high": [52.5]},
+    ... ])
+    (['sex', 'n', 'n: interval'], [('F', '41.2', '30.0 to 52.5')])
+    """
+    heads: list[str] = []
+    texts: list[list[str]] = []
+    for column in columns:
+        heads.append(column["name"])
+        low, high = column["low"], column["high"]
+        if low is None or high is None:
+            texts.append([_text(value, _label) for value in column["values"]])
+            continue
+        texts.append([_text(value, _number) for value in column["values"]])
+        heads.append(f"{column['name']}: interval")
+        ends = zip(low, high, strict=True)
+        texts.append([f"{_text(a, _number)} to {_text(b, _number)}" for a, b in ends])
+    return heads, list(zip(*texts, strict=True))
+
+
+def _text(value: object, written: Callable[[Any], str]) -> str:
+    return "-" if value is None else written(value)
+
+
+def _label(value: object) -> str:
+    from sfumato.release.labels import label_text
+
+    return label_text(value)
+
+
+def _number(value: object) -> str:
+    return counts(value) if isinstance(value, int | float) else _label(value)
 
 
 def heading(text: str, remark: str = "") -> Text:

@@ -22,7 +22,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +39,7 @@ from sfumato.release.quantiles import totals_quantiles
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array
-from sfumato.workload.statement import OutputNumbers, Statement, StatementSource
+from sfumato.workload.statement import Column, OutputNumbers, Statement, StatementSource
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
@@ -52,6 +54,7 @@ __all__ = [
     "find_statement",
     "sql_frame",
     "statement_columns",
+    "statement_document",
     "statement_frame",
     "write_statements",
 ]
@@ -662,6 +665,39 @@ def statement_columns(statement: Statement, source: StatementSource) -> dict[str
     check_rows(len(numbers[0].value))
     rows = statement.rows_after([one.value for one in numbers])
     return {title: one.at(rows) for title, one in zip(statement.titles(), numbers, strict=True)}
+
+
+def statement_document(
+    statement: Statement, columns: Mapping[str, OutputNumbers]
+) -> dict[str, Any]:
+    """A SELECT and its columns as JSON: what is missing is null, moments are texts of ISO 8601."""
+    return {
+        "sql": statement.text,
+        "columns": [
+            {
+                "name": name,
+                "values": _plain_values(one.value),
+                "low": None if one.low is None else _plain_values(one.low),
+                "high": None if one.high is None else _plain_values(one.high),
+            }
+            for name, one in columns.items()
+        ],
+    }
+
+
+def _plain_values(column: Column) -> list[object]:
+    if column.dtype.kind == "M":
+        moments = np.datetime_as_string(column).tolist()
+        return [None if text == "NaT" else text for text in moments]
+    return [_plain_value(value) for value in column.tolist()]
+
+
+def _plain_value(value: object) -> object:
+    if value is None or (isinstance(value, float) and not isfinite(value)):
+        return None
+    if isinstance(value, date):
+        return value.isoformat()
+    return value if isinstance(value, int | float | str) else str(value)
 
 
 def statement_frame(statement: Statement, source: StatementSource) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from threading import Lock, RLock
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
 from sfumato.run.spine import begin
 from sfumato.session.epochs import Epochs, PendingWrite, SessionLedger
+from sfumato.session.group_answers import GroupAnswer, measured_answer, stored_cells_answer
+from sfumato.session.group_questions import GroupMeasurement, GroupQuestion
 from sfumato.session.histogram import Estimate, Start
 from sfumato.session.session_answers import Answer, How, bare_name, paid_answer, paid_bytes
 from sfumato.session.session_limits import LIMITS
@@ -46,6 +48,8 @@ __all__ = [
     "caught",
 ]
 
+
+_FROZEN: Final = "the ledger is frozen by its curator; stored answers can still be asked for"
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -103,9 +107,19 @@ class SessionState:
         self._whole = Question(plan.domain, "all records", (), (), np.ones((), np.int64), 0)
         # Public under replace-one neighbours; else None, and a noisy number is paid for.
         self._rows = exact.records()
+        self._may_drop_records = exact.may_drop_records
         self.epochs = Epochs(ledger, plan, name, random, take_over)
         self._learnt = 0  # epochs whose paid answers the estimate has learnt
+        self.groups: dict[str, GroupMeasurement] = {}
+        self._group_numbers: dict[str, int] = {}
+        self._unlearnt_groups: list[GroupMeasurement] = []
+        self._read_groups()
         self._replay()
+
+    @property
+    def may_drop_records(self) -> bool:
+        """Whether the source may drop a record that is replaced; public by the kind of it."""
+        return self._may_drop_records
 
     def moved(self, question: Question) -> int:
         """How far one person moves the answer, in its steps."""
@@ -138,11 +152,9 @@ class SessionState:
                 outcomes[key] = earlier
         if not new:
             return outcomes
-        if analyst is not None and not (analyst.isprintable() and 0 < len(analyst) <= 200):
-            raise LedgerError("an analyst is a printable name of 1 to 200 characters")
+        _check_analyst(analyst)
         if self.ledger.is_frozen():
-            frozen = "the ledger is frozen by its curator; stored answers can still be asked for"
-            return outcomes | {key: LedgerFrozen(frozen) for key in new}
+            return outcomes | {key: LedgerFrozen(_FROZEN) for key in new}
         ready = []
         for key, question in new.items():
             fault = caught(self._prepared, question)
@@ -151,6 +163,88 @@ class SessionState:
             else:
                 ready.append(question)
         return outcomes | self._tested(ready, analyst)
+
+    def ask_group(self, question: GroupQuestion, analyst: str | None) -> GroupAnswer:
+        """The stored answer to a question of many answers, or a new one: one debit, all or nothing.
+
+        Privacy: docs/proofs/online.md, Theorem 5: the debit comes before the noise, which is that
+        of the plan; where the process dies between them, the debit is spent and nothing was told.
+        """
+        stored = self.stored_group(question)
+        if stored is not None:
+            return stored
+        _check_analyst(analyst)
+        if self.ledger.is_frozen():
+            raise LedgerFrozen(_FROZEN)
+        self._read_groups()
+        self.epochs.check_more()
+        run = question.run.checked(None)
+        plan = run.plan
+        blocks = plan.strategy.blocks
+        exact = self._exact.counted(plan.workload.domain, blocks)
+        number, epochs = self.epochs.measured + 1, self._learnt
+
+        def start(entry: Entry) -> tuple[GroupMeasurement, bytes, tuple[()]]:
+            self.epochs.measured = number
+            noisy = self._exact.measured(exact, blocks, plan.noise, self._random)
+            measured = noisy.to_bytes(plan.measurement())
+            release = run.publish(measured, entry, False, None)
+            stored = GroupMeasurement(question.key, measured, question.learnt(release), epochs)
+            return stored, stored.to_bytes(), ()
+
+        key, request = self._group_key(number), plan.request()
+        entry, measurement = begin(
+            self.plan, self.ledger, plan.cost, request, key, start, analyst=analyst
+        )
+        self._add_group(number, measurement)
+        self._learn_paid()
+        return self._published(question, measurement, entry, is_stored=False)
+
+    def stored_group(self, question: GroupQuestion) -> GroupAnswer | None:
+        """The answer that was given before, or whose parts all were; None if there is none."""
+        measurement = self.groups.get(question.key)
+        if measurement is not None:
+            entry = self.ledger.entry(self._group_key(self._group_numbers[question.key]))
+            assert entry is not None  # noqa: S101
+            return self._published(question, measurement, entry, is_stored=True)
+        answers = []
+        for cell in question.cells():
+            answer = self.stored(cell.key)
+            if answer is None:
+                return None
+            answers.append(replace(answer, is_stored=True).asked_as(cell))
+        return stored_cells_answer(question, answers) if answers else None
+
+    def _published(
+        self,
+        question: GroupQuestion,
+        measurement: GroupMeasurement,
+        entry: Entry,
+        *,
+        is_stored: bool,
+    ) -> GroupAnswer:
+        reader = question.reader(measurement, entry)
+        release = reader.publish(measurement.measured, entry, is_stored, None)
+        return measured_answer(
+            question, release, self.plan.level, measurement.epochs, is_dummy=self.is_dummy
+        )
+
+    def _group_key(self, number: int) -> str:
+        return f"{self.name} group {number}"
+
+    def _add_group(self, number: int, measurement: GroupMeasurement) -> None:
+        self.groups[measurement.key] = measurement
+        self._group_numbers[measurement.key] = number
+        self._unlearnt_groups.append(measurement)
+
+    def _read_groups(self) -> None:
+        """Read the measurements of the session that the ledger has and that are not read yet."""
+        while self.ledger.entry(self._group_key(self.epochs.measured + 1)) is not None:
+            self.epochs.measured += 1
+            stored = self.ledger.answer(self._group_key(self.epochs.measured))
+            if stored is not None:  # else its process died between the debit and the answer
+                one = GroupMeasurement.from_bytes(stored, self.plan.domain)
+                self._add_group(self.epochs.measured, one)
 
     def _prepared(self, question: Question) -> None:
         """See to all that could fail for this question, before it is tested."""
@@ -325,7 +419,7 @@ class SessionState:
         while self.ledger.entry(self._records_key(number)) is not None:
             number += 1
         self.epochs.lost = (number - 1) * self.plan.epochs_per_count
-        if self.epochs.used + self.epochs.lost >= self.plan.updates:
+        if self.epochs.used + self.epochs.lost + self.epochs.measured >= self.plan.updates:
             raise BudgetExhausted("the budget of the session is used up; open another session")
         request = {"session": self.name, "records": self.plan.digest()}
         key = self._records_key(number)
@@ -360,9 +454,16 @@ class SessionState:
         self._learn_paid()
 
     def _learn_paid(self) -> None:
-        """Learn what was paid for since the last time, in the order of the epochs."""
-        estimate, used = self.estimate, self.epochs.used
-        while estimate is not None and self._learnt < used:
+        """Learn what was paid for since the last time, in the order of the epochs.
+
+        A measurement of many answers is learnt after the epochs that were learnt when it was made.
+        """
+        estimate, used, groups = self.estimate, self.epochs.used, self._unlearnt_groups
+        while estimate is not None:
+            while groups and groups[0].epochs <= self._learnt:
+                estimate.learn_all(groups.pop(0).learnt)
+            if self._learnt >= used:
+                break
             stored = self.ledger.answer(f"{self.name} paid {self._learnt + 1}")
             if stored is None and self._learnt + 1 == used:
                 break  # the last epoch may not be over yet; an earlier one was lost
@@ -379,6 +480,11 @@ def caught(action: Callable[[A], B], argument: A) -> B | SfumatoError:
         return action(argument)
     except SfumatoError as error:
         return error
+
+
+def _check_analyst(analyst: str | None) -> None:
+    if analyst is not None and not (analyst.isprintable() and 0 < len(analyst) <= 200):
+        raise LedgerError("an analyst is a printable name of 1 to 200 characters")
 
 
 def _steps(value: float, question: Question) -> int:

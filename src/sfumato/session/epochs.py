@@ -20,6 +20,7 @@ from fractions import Fraction
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
+from sfumato.digest import canonical_json
 from sfumato.domain.privacy_unit import Unit
 from sfumato.errors import BudgetExhausted, LedgerError
 from sfumato.ledger.account import Remaining
@@ -130,7 +131,7 @@ class MemoryLedger:
             sequence=len(self._entries) + 1,
             time="",
             key=key,
-            request=str(request),
+            request=request.decode() if isinstance(request, bytes) else canonical_json(request),
             cost=cost,
             owner="",
             state="reserved",
@@ -222,6 +223,7 @@ class Epochs:
         self._entry: Entry | None = None
         self._version = 0
         self.used = self.lost = 0  # paid for; and lost with counts of records that never came
+        self.measured = 0  # in whose place questions of many answers were measured
         _LIVE[self._token] = self
         self.count()
 
@@ -297,12 +299,7 @@ class Epochs:
             _LIVE.pop(self._token, None)
 
     def _begun(self) -> SparseVector:
-        if self.count() + self.lost >= self._plan.updates:
-            raise BudgetExhausted(
-                f"all {self._plan.updates} paid answers of the session are used, so no further "
-                "question can be tested; stored answers stay, session.estimate(question) gives "
-                "untested ones, and a new session needs a budget of its own"
-            )
+        self.check_more()
         number = self.used + 1
         request = {"session": self.name, "epoch": number, "plan": self._plan.digest()}
 
@@ -319,6 +316,15 @@ class Epochs:
             raise
         self._version += 1
         return vector
+
+    def check_more(self) -> None:
+        """Refuse another part of the budget where all of them are used."""
+        if self.count() + self.lost + self.measured >= self._plan.updates:
+            raise BudgetExhausted(
+                f"all {self._plan.updates} paid answers of the session are used, so no further "
+                "question can be tested; stored answers stay, session.estimate(question) gives "
+                "untested ones, and a new session needs a budget of its own"
+            )
 
     def _taken(self, noted: dict[str, str]) -> SparseVector:
         """Take the threshold of an epoch out of the ledger, and note who has it."""

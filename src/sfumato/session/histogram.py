@@ -21,7 +21,7 @@ in the same order give the same estimate, on which a restarted session relies.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, prod
 from typing import Literal
@@ -329,7 +329,19 @@ class Estimate:
 
     def learn(self, question: Question, answer: float, variance: float) -> None:
         """Take a paid answer, in counts, with the variance of its noise."""
-        is_above = answer > self.answer(question)
+        self.learn_all([(question, answer, variance)])
+
+    def learn_all(self, answers: Sequence[tuple[Question, float, float]]) -> None:
+        """Take paid answers that came together: question, answer, variance of its noise."""
+        for question, answer, variance in answers:
+            self._take(question, answer, variance)
+        if answers and self.learning == "fit":
+            self._fit()
+        self._weights = None
+        self._tables.clear()
+
+    def _take(self, question: Question, answer: float, variance: float) -> None:
+        is_above = self.learning == "hedge" and answer > self.answer(question)
         if self._support.grow(question, self.weights):
             self._begin_again()
         maximum = float(max(abs(question.low), abs(question.high), 1)) * 2.0**-question.bits
@@ -346,10 +358,8 @@ class Estimate:
         if self.learning == "hedge":
             self._move(paid, self.rate if is_above else -self.rate)
             self._mass /= self._mass.sum()
-        else:
-            self._fit()
-        self._weights = None
-        self._tables.clear()
+            self._weights = None
+            self._tables.clear()
 
     def _fit(self) -> None:
         """Solve for one potential after the other; old ones rest where memory is short."""

@@ -17,8 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from datetime import date, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -26,31 +25,43 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.errors import BudgetExhausted, LedgerFrozen, PlanError, SfumatoError, WorkloadError
+from sfumato.domain.values import base_of
+from sfumato.errors import (
+    BudgetExhausted,
+    LedgerFrozen,
+    PlanError,
+    SfumatoError,
+    TooLarge,
+    WorkloadError,
+)
 from sfumato.planning.public_draws import Draws
 from sfumato.privacy.budget import Budget
 from sfumato.random import WordSource, system_words
 from sfumato.refine.synthesize import Synthetic
 from sfumato.release.labels import record_frame
 from sfumato.release.release import Release
+from sfumato.run.linear import Plan
+from sfumato.run.linear import plan as plan_release
 from sfumato.run.spine import Access, Lasting, opened
 from sfumato.session.answering import PendingAnswer, SessionState, caught
 from sfumato.session.epochs import MemoryLedger
+from sfumato.session.group_answers import GroupAnswer
+from sfumato.session.group_questions import GroupQuestion, labelled_questions
 from sfumato.session.histogram import Learning, Start
 from sfumato.session.session_answers import Answer, Left, QuestionForecast, answer_frame
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import SessionParameters
-from sfumato.text import shown
+from sfumato.solve.effort import STEPS_PER_SECOND
+from sfumato.text import listing, shown
 from sfumato.types import Neighbours
 from sfumato.vault.count import public_cells
 from sfumato.vault.encode import check_columns
 from sfumato.vault.identity import check_apart
 from sfumato.vault.questions import ExactQuestions
 from sfumato.vault.tables import Table, open_table
-from sfumato.workload.bins import hidden_in_sums, in_bins
-from sfumato.workload.question import Question, questions_of
+from sfumato.workload.bins import in_bins
+from sfumato.workload.question import Question
 from sfumato.workload.sql import sql
-from sfumato.workload.terms import StructuredLabel
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -70,7 +81,7 @@ __all__ = [
 ]
 
 
-Asked = str | Question | Workload
+Asked = str | Question | GroupQuestion | Workload
 
 
 class Session:
@@ -87,7 +98,8 @@ class Session:
 
     def __init__(self, state: SessionState, closing: Callable[[], None] | None = None) -> None:
         self._state, self._closing = state, closing
-        self._texts: dict[str, Question] = {}
+        self._texts: dict[str, Question | GroupQuestion] = {}
+        self._plans: dict[str, Plan] = {}
         self._is_closed = False
 
     @property
@@ -110,30 +122,72 @@ class Session:
         """Whether the records are made up."""
         return self._state.is_dummy
 
-    def read(self, request: Asked) -> Question:
-        """The question behind a text, in canonical form; a text is parsed once.
+    def read(self, request: Asked) -> Question | GroupQuestion:
+        """The question behind a text, in canonical form; a text is parsed and planned once.
 
         Args:
-            request: A SELECT, a question or a workload of one query.
+            request: A SELECT, a question or a workload.
 
         Returns:
-            The question.
+            A question of one number; or one of many, such as a GROUP BY, a mean or a quantile, with
+            the plan that measures them together.
 
         Raises:
-            WorkloadError: It is none, asks more than one question, or is about another domain.
+            WorkloadError: It is none, or is about another domain.
+            PlanError: The budget of one answer is too small for it.
         """
-        if isinstance(request, str) and (question := self._texts.get(request)) is not None:
-            return question
-        questions = self.read_all(request)
-        if len(questions) != 1:
-            raise WorkloadError(
-                f"this asks {len(questions)} questions at once, ask() takes one; use ask_all()"
-            )
+        if isinstance(request, GroupQuestion):
+            return request
+        if isinstance(request, str) and (known := self._texts.get(request)) is not None:
+            return known
+        question = self._read(request)
         if isinstance(request, str):
             if len(self._texts) >= LIMITS.texts_in_memory:
                 self._texts.clear()
-            self._texts[request] = questions[0]
-        return questions[0]
+            self._texts[request] = question
+        return question
+
+    def _read(self, request: Asked) -> Question | GroupQuestion:
+        """A question of one number, or of many."""
+        work = self._sql(request) if isinstance(request, str) else request
+        if not isinstance(work, Workload) or (work.queries == 1 and _is_plain(work)):
+            return self.read_all(request)[0]
+        if base_of(work.domain) != self.domain:
+            raise WorkloadError("the question is about another domain than the session")
+        if work.queries > LIMITS.group_queries:
+            raise TooLarge(
+                f"this needs {work.queries:,} numbers, at most {LIMITS.group_queries:,} are one "
+                "question; ask for fewer groups, or release it with sf.plan"
+            )
+        return GroupQuestion(
+            request if isinstance(request, str) else listing([t.name for t in work.terms]),
+            self._plan_of(work),
+            self.domain,
+        )
+
+    def _sql(self, text: str, *, in_bins: bool = False) -> Workload:
+        return sql(self.domain, text, in_bins=in_bins, unit=self.plan.unit)
+
+    def _plan_of(self, work: Workload) -> Plan:
+        """The plan of a question of many answers: the same for every writing of it."""
+        key = work.normal.key
+        plan = self._plans.get(key)
+        if plan is None:
+            session = self.plan
+            budget = session.measurement_budget
+            plan = plan_release(
+                work,
+                budget,
+                session.neighbours,
+                unit=session.unit,
+                may_drop_records=self._state.may_drop_records,
+                steps=LIMITS.group_planning_seconds * STEPS_PER_SECOND,
+                noise="laplace" if budget.is_pure else "gaussian",
+            )
+            if len(self._plans) >= LIMITS.groups_in_memory:
+                self._plans.clear()
+            self._plans[key] = plan
+        return plan.for_writing(work)
 
     def read_all(self, request: Asked) -> tuple[Question, ...]:
         """All questions of a SELECT (one per group and aggregate) or of a workload.
@@ -147,7 +201,7 @@ class Session:
         Raises:
             WorkloadError: It is none, or is about another domain.
         """
-        work = sql(self.domain, request, in_bins=True) if isinstance(request, str) else request
+        work = self._sql(request, in_bins=True) if isinstance(request, str) else request
         if not isinstance(work, Question | Workload):
             raise WorkloadError(
                 f"a question is a SELECT or a workload, got {shown(type(request).__name__)}"
@@ -158,49 +212,67 @@ class Session:
             raise WorkloadError("the question is about another domain than the session")
         if isinstance(work, Question):
             return (work,)
-        return _labelled(work)
+        return labelled_questions(work)
 
-    def ask(self, request: Asked, *, analyst: str | None = None, untested: bool = False) -> Answer:
+    def ask(
+        self, request: Asked, *, analyst: str | None = None, untested: bool = False
+    ) -> Answer | GroupAnswer:
         """Answer one question: stored, free, or paid for.
+
+        A SELECT of many numbers (GROUP BY, AVG, MEDIAN, several aggregates) is one question, too:
+        all of them are planned, paid for and measured together, at most once.
 
         Privacy: as `Session`. Neighbours: as `Session`.
 
         Args:
-            request: A SELECT, a question or a workload of one query.
+            request: A SELECT, a question or a workload.
             analyst: Who asks: what is paid counts against their allowance, too.
-            untested: Whether new questions get what the estimate says, marked as such, when the
-                budget is used up: no test, no promise.
+            untested: Whether new questions of one number get what the estimate says, marked as
+                such, when the budget is used up: no test, no promise.
 
         Returns:
-            The answer with its interval, and how it came about.
+            The answer with its interval, and how it came about; a `GroupAnswer` to a question of
+            many numbers, whose ``frame()`` has the shape of the SELECT.
 
         Raises:
             BudgetExhausted: The question is new and the budget is used up.
             WorkloadError: It is no question about this domain.
             PlanError: The session is closed and the question is new.
         """
-        return self._answers([self.read(request)], analyst, untested)[0]
+        question = self.read(request)
+        (outcome,) = self.ask_many([question], analyst=analyst)
+        if isinstance(outcome, BudgetExhausted) and untested and isinstance(question, Question):
+            return self.untested(question)
+        if isinstance(outcome, SfumatoError):
+            raise outcome
+        return outcome
 
     def ask_all(
         self, request: Asked, *, analyst: str | None = None, untested: bool = False
     ) -> tuple[Answer, ...]:
-        """Answer every question of a SELECT with groups, or of a workload, in order.
+        """The numbers behind the answer to a SELECT or a workload, one per group and aggregate.
 
         Privacy: as `Session`. Neighbours: as `Session`.
 
         Args:
             request: A SELECT, a question or a workload.
             analyst: As in `ask`.
-            untested: As in `ask`.
+            untested: As in `ask`, for questions of many numbers as well.
 
         Returns:
-            One answer per question, in order.
+            One answer per group and aggregate, in order.
 
         Raises:
             BudgetExhausted: A question is new and the budget is used up.
             WorkloadError: It is no question about this domain.
         """
-        return self._answers(self.read_all(request), analyst, untested)
+        try:
+            answer = self.ask(request, analyst=analyst)
+        except BudgetExhausted:
+            if not untested:
+                raise
+            return tuple(self.untested(question) for question in self.read_all(request))
+        return answer.answers
 
     def ask_frame(
         self, request: Asked, *, analyst: str | None = None, untested: bool = False
@@ -212,10 +284,10 @@ class Session:
         Args:
             request: A SELECT, a question or a workload.
             analyst: As in `ask`.
-            untested: As in `ask`.
+            untested: As in `ask_all`.
 
         Returns:
-            One row per answer.
+            One row per answer; ``ask(...).frame()`` has the shape of the SELECT instead.
 
         Raises:
             BudgetExhausted: A question is new and the budget is used up.
@@ -225,13 +297,15 @@ class Session:
 
     def ask_many(
         self, requests: Sequence[Asked], *, analyst: str | None = None
-    ) -> list[Answer | SfumatoError]:
-        """Answer many questions, in order, with few commits; a fault of one is its own result.
+    ) -> list[Answer | GroupAnswer | SfumatoError]:
+        """Answer many questions with few commits; a fault of one is its own result.
+
+        Questions of many numbers come after the others, each with a debit of its own.
 
         Privacy: as `Session`. Neighbours: as `Session`.
 
         Args:
-            requests: SELECTs, questions or workloads of one query.
+            requests: SELECTs, questions or workloads.
             analyst: As in `ask`.
 
         Returns:
@@ -241,20 +315,49 @@ class Session:
             PlanError: The session is closed and a question is new.
         """
         questions = [caught(self.read, one) for one in requests]
-        readable = [q for q in questions if isinstance(q, Question)]
+        single = [q for q in questions if isinstance(q, Question)]
         with self._state.lock:
-            if self._is_closed and any(self._state.stored(q.key) is None for q in readable):
+            if self._is_closed and any(self._is_new(q) for q in questions):
                 raise PlanError("the session is closed; open it again to ask what is new")
-            outcomes = self._state.begin(readable, analyst)
-        out: list[Answer | SfumatoError] = []
+            outcomes = self._state.begin(single, analyst)
+        out: list[Answer | GroupAnswer | SfumatoError] = []
         for question in questions:
-            if not isinstance(question, Question):
+            if isinstance(question, GroupQuestion):
+                out.append(self._asked_group(question, analyst))
+            elif isinstance(question, Question):
+                outcome = outcomes[question.key]
+                one = outcome.result() if isinstance(outcome, PendingAnswer) else outcome
+                out.append(one.asked_as(question) if isinstance(one, Answer) else one)
+            else:
                 out.append(question)
-                continue
-            outcome = outcomes[question.key]
-            one = outcome.result() if isinstance(outcome, PendingAnswer) else outcome
-            out.append(one.asked_as(question) if isinstance(one, Answer) else one)
         return out
+
+    def _is_new(self, question: Question | GroupQuestion | SfumatoError) -> bool:
+        if isinstance(question, GroupQuestion):
+            return self._state.stored_group(question) is None
+        return isinstance(question, Question) and self._state.stored(question.key) is None
+
+    def _asked_group(
+        self, question: GroupQuestion, analyst: str | None
+    ) -> GroupAnswer | SfumatoError:
+        with self._state.lock:
+            try:
+                return self._state.ask_group(question, analyst)
+            except SfumatoError as error:
+                return error
+
+    def is_answered(self, request: Asked) -> bool:
+        """Whether a question has a stored answer, so that asking it costs nothing.
+
+        Args:
+            request: A SELECT, a question or a workload.
+
+        Returns:
+            True if it was answered before, by anybody.
+        """
+        question = self.read(request)
+        with self._state.lock:
+            return not self._is_new(question)
 
     def answer(self, key: str) -> Answer | None:
         """The stored answer of a question, by its key; None if it was never answered.
@@ -281,6 +384,8 @@ class Session:
             WorkloadError: It is no question about this domain.
         """
         question, plan = self.read(request), self.plan
+        if isinstance(question, GroupQuestion):
+            return self._group_forecast(question)
         with self._state.lock:
             moved = self._state.moved(question) * 2.0**-question.bits
             estimate = self._state.estimate
@@ -297,6 +402,22 @@ class Session:
                 paid_left=self.left().paid_answers,
             )
 
+    def _group_forecast(self, question: GroupQuestion) -> QuestionForecast:
+        plan, level = question.plan, self.plan.level
+        widths = [float(plan.half_widths(t, level).max()) for t in range(len(plan.workload.terms))]
+        return QuestionForecast(
+            key=question.key,
+            question=question.text,
+            value=None,
+            is_stored=self.is_answered(question),
+            free_bound=None,
+            paid_error=plan.rmse,
+            paid_bound=max(widths),
+            level=level,
+            cost=plan.cost,
+            paid_left=self.left().paid_answers,
+        )
+
     def untested(self, request: Asked) -> Answer:
         """What the estimate says, for nothing and without a promise; a stored answer if there is.
 
@@ -311,7 +432,13 @@ class Session:
         Raises:
             PlanError: Nothing was asked yet, so that there is no estimate.
         """
-        question = self.read(request)
+        questions = self.read_all(request)
+        if len(questions) != 1:
+            raise WorkloadError(
+                f"the estimate says {len(questions)} numbers about this; ask_all(..., "
+                "untested=True) has all of them"
+            )
+        (question,) = questions
         with self._state.lock:
             stored = self._state.stored(question.key)
             if stored is not None:
@@ -332,7 +459,7 @@ class Session:
         """
         with self._state.lock:
             ledger, epochs, plan = self._state.ledger, self._state.epochs, self.plan
-            more = plan.updates - epochs.used - epochs.lost
+            more = plan.updates - epochs.used - epochs.lost - epochs.measured
             more = max(0, min(more, ledger.how_many_more(plan.epoch_cost))) + epochs.has_one()
             allowance = None if analyst is None else ledger.allowance(analyst)
             if allowance is not None:
@@ -398,57 +525,13 @@ class Session:
             raise PlanError("the session knows nothing yet; ask a first question")
         return estimate
 
-    def _answers(
-        self, questions: Sequence[Question], analyst: str | None, untested: bool
-    ) -> tuple[Answer, ...]:
-        """The answers to all; the first fault is raised."""
-        out = []
-        outcomes = self.ask_many(questions, analyst=analyst)
-        for question, outcome in zip(questions, outcomes, strict=True):
-            if isinstance(outcome, Answer):
-                out.append(outcome)
-            elif isinstance(outcome, BudgetExhausted) and untested:
-                out.append(self.untested(question))
-            else:
-                raise outcome
-        return tuple(out)
 
-
-def _labelled(workload: Workload) -> tuple[Question, ...]:
-    """The questions of a workload, each with its group and its cell, as this asker wrote them."""
-    from sfumato.release.labels import columns_of, texts_of
-
-    out: list[Question] = []
-    questions = iter(questions_of(workload))
-    for term in workload.terms:
-        texts, columns = texts_of(term), columns_of(term)
-        columns.pop("query", None)
-        name = term.name
-        condition = name.condition if isinstance(name, StructuredLabel) else ""
-        aggregate = name.aggregate if isinstance(name, StructuredLabel) else ""
-        binned = name.binned if isinstance(name, StructuredLabel) else ""
-        for row in range(term.rows):
-            groups = tuple((title, _plain(labels[row])) for title, labels in columns.items())
-            question = next(questions)
-            is_listed = term.rows > 1 and texts[row]
-            label = f"{name}: {texts[row]}" if is_listed else question.name
-            out.append(
-                replace(
-                    question,
-                    name=str(label),
-                    aggregate=aggregate or "COUNT(*)",
-                    condition=condition,
-                    groups=groups,
-                    hides=hidden_in_sums(term.domain[binned]) if binned else None,
-                )
-            )
-    return tuple(out)
-
-
-def _plain(label: object) -> object:
-    """A label as JSON can have it."""
-    value = label.item() if isinstance(label, np.generic) else label
-    return value.isoformat() if isinstance(value, date | datetime) else value
+def _is_plain(work: Workload) -> bool:
+    """Whether a workload of one query is that number and nothing more."""
+    return not work.ratios and all(
+        statement.is_plain and all(out.is_linear for out in statement.outputs)
+        for statement in work.statements
+    )
 
 
 # Open a session: on a guarded table, or on made-up records to try questions out

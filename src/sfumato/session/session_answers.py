@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -95,6 +95,16 @@ class Answer:
         """Whether budget was spent on this answer itself."""
         return self.how == "paid"
 
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """Itself: the one number behind it."""
+        return (self,)
+
+    @property
+    def statements(self) -> list[dict[str, Any]]:
+        """None: one number has no further shape."""
+        return []
+
     def as_json(self) -> dict[str, object]:
         """The answer as JSON, for who asked."""
         words = {
@@ -178,14 +188,16 @@ class QuestionForecast:
 
     ``value`` is what the estimate says now, None before anything is known. If that is found right
     it is the answer, for nothing, within ``free_bound`` of the truth; if not, ``cost`` has been
-    paid for already or is now, and the answer has a standard error of ``paid_error``.
+    paid for already or is now, and the answer has a standard error of ``paid_error``. A question of
+    many numbers is not tested but paid for: its ``free_bound`` is None, its errors are those of the
+    plan that measures them together, the typical and the largest one.
     """
 
     key: str
     question: str
     value: float | None
     is_stored: bool
-    free_bound: float
+    free_bound: float | None
     paid_error: float
     paid_bound: float
     level: float

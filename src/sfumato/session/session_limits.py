@@ -64,6 +64,18 @@ class SessionLimits:
     questions_at_once: int = 64
     """Questions that are tested together."""
 
+    # group_questions
+    group_queries: int = 20_000
+    """Queries that one SELECT may need: running totals of quantiles are many."""
+    group_learnt: int = 400
+    """Answers of one measurement that the estimate learns; those of more would take it minutes."""
+    group_planning_seconds: float = 5.0
+    """Of planning one of them, as steps of one undisturbed core; the plan is the same on any."""
+    group_learnt_points: int = 2**27
+    """Those answers times the points of the estimate, for the same reason."""
+    groups_in_memory: int = 256
+    """Plans of such questions that are held."""
+
     # histogram, where mass may lie
     listed_cells: int = 10**7
     """Cells of a domain that are listed; larger ones have rows that stand for them."""

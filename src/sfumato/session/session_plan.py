@@ -209,6 +209,19 @@ class SessionParameters:
         return self.sparse.cost + _cost(self.noise)
 
     @cached_property
+    def measurement_budget(self) -> Budget:
+        """What one question of many answers may spend: as much as an epoch, all of it on noise.
+
+        The parts of a session's budget are equal, so that a measurement in place of an epoch keeps
+        it (docs/proofs/online.md, Theorem 5).
+        """
+        spending = Spending.of(self.budget)
+        total = LIMITS.spendable_share * spending.total
+        first = Fraction(0) if self.records_noise is None else LIMITS.records_share * total
+        amount = (total - first) / self.updates
+        return Budget(rho=amount / 2) if spending.law == "gaussian" else Budget(epsilon=amount)
+
+    @cached_property
     def records_cost(self) -> Cost | None:
         """What the number of records costs, where it is private."""
         return None if self.records_noise is None else _cost(self.records_noise)

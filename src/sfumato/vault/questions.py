@@ -16,12 +16,16 @@ from typing import Final
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.measurement import Measured
 from sfumato.privacy.budget import total_is_public
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
+from sfumato.strategy.base import Block
 from sfumato.types import Integers, Neighbours
 from sfumato.vault.count import AttributeSet, ListedCells, count_marginals, list_cells
 from sfumato.vault.encode import read_records
+from sfumato.vault.measure import Exact, count, measure
 from sfumato.vault.sensitive import Redacted, Sensitive
 from sfumato.vault.sparse import answer
 from sfumato.vault.tables import Table
@@ -127,6 +131,33 @@ class ExactQuestions(Redacted):
         shift = answer_shift(moved)
         stretched = NoiseLaw(law.kind, law.scale * moved * Fraction(2**shift, 2**SCORE_BITS))
         return answer(Sensitive(self._exact(question) << shift), stretched, random)
+
+    def counted(self, domain: Domain, blocks: Sequence[Block]) -> Exact:
+        """The exact values of the blocks of a plan, over the domain or over values inside of it.
+
+        Privacy: none; nothing leaves. Whatever goes wrong depends on public inputs.
+        """
+        return count(self._table, domain, blocks, self._neighbours, self._unit)
+
+    def measured(
+        self,
+        exact: Exact,
+        blocks: Sequence[Block],
+        noise: Sequence[BlockNoise],
+        random: WordSource,
+    ) -> Measured:
+        """The exact values of the blocks with fresh noise.
+
+        Privacy: what ``planning.calibrate.privacy_loss`` states for these blocks and this noise:
+        docs/proofs/online.md, Theorem 5.
+        Neighbours: those of the session.
+        """
+        return measure(exact, blocks, noise, random)
+
+    @property
+    def may_drop_records(self) -> bool:
+        """Whether the source may drop a record that is replaced; public by the kind of it."""
+        return self._table.may_drop_records
 
     def records(self) -> int | None:
         """The number of records, only where it is public: replacing one does not change it."""

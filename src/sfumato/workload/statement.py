@@ -78,6 +78,11 @@ class SelectOutput(ABC):
 
     title: str
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether its numbers are answers themselves, or labels; not computed from several."""
+        return True
+
     @abstractmethod
     def numbers(self, source: StatementSource) -> OutputNumbers:
         """Its values, one per group."""
@@ -136,6 +141,11 @@ class MeanOutput(SelectOutput):
 
     ratio: int
 
+    @property
+    def is_linear(self) -> bool:
+        """False: a quotient."""
+        return False
+
     def numbers(self, source: StatementSource) -> OutputNumbers:
         """The quotients."""
         return source.mean(self.ratio)
@@ -152,6 +162,11 @@ class QuantileOutput(SelectOutput):
     term: int
     attribute: str
     probability: float
+
+    @property
+    def is_linear(self) -> bool:
+        """False: an inverse of running totals."""
+        return False
 
     def numbers(self, source: StatementSource) -> OutputNumbers:
         """The quantiles."""
@@ -211,6 +226,11 @@ class Statement:
     limit: int | None = None
     offset: int = 0
     chooses: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all groups are shown, whatever their values are."""
+        return self.having is None and self.limit is None and not self.offset
 
     def level(self, level: float) -> float:
         """The level of each interval, so that those of the rows that are shown hold with ``level``.

@@ -324,7 +324,7 @@ def _answers(
         for question in questions:
             try:
                 answer = session.ask(question)
-                row += [float(answer.is_paid), answer.value]
+                row += [float(answer.is_paid), answer.answers[0].value]
             except BudgetExhausted:
                 row += [np.nan, np.nan]
     return row

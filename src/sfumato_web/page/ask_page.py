@@ -31,6 +31,7 @@ from sfumato_web.page.layout import (
     table,
 )
 from sfumato_web.page.page_limits import LIMITS
+from sfumato_web.page.statement_table import statement_table
 from sfumato_web.server.models import AskAsked
 from sfumato_web.server.problems import Problem, not_valid, problem_of
 
@@ -55,13 +56,12 @@ __all__ = [
 
 
 _ADVICE: Final = {
-    "sql": "Nothing was spent. Ask for COUNT, SUM or AVG of the columns that are listed here, with "
-    "WHERE and GROUP BY. The controls above write such a question.",
+    "sql": "Nothing was spent. Ask for COUNT, SUM, AVG or MEDIAN of the columns that are listed "
+    "here, with WHERE and GROUP BY. The controls above write such a question.",
     "request": "Nothing was spent. Write one SELECT of at most 4,000 characters.",
     "too-large": "Nothing was spent. Ask for fewer groups at once, or for a release.",
-    "budget-exhausted": "Answers that were given before stay readable and cost nothing. Of several "
-    "that were asked for at once, those found before the budget ran out are stored: ask for them "
-    "one by one. For new ones ask your curator for more, or for a release.",
+    "budget-exhausted": "Answers that were given before stay readable and cost nothing. For new "
+    "ones ask your curator for more, or for a release.",
     "frozen": "Nothing was spent. Answers that were given before stay readable.",
     "too-many": "Nothing was spent. Wait a moment, then ask again.",
     "unavailable": "An answer that is not shown was not given. Ask again later.",
@@ -80,6 +80,7 @@ class Answered:
     sql: str
     answers: tuple[Mapping[str, Any], ...]
     was_stored: bool
+    statements: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def how(self) -> str:
@@ -98,9 +99,18 @@ class Answered:
             return "It was answered before, so it cost nothing: this is the same answer."
         if self.how == "free":
             return "The public estimate was tested and is near the truth: it cost nothing."
+        if self.statements:
+            return "All numbers were planned and measured together, and paid for once."
         if self.how == "paid":
             return "The estimate was too far off: fresh noise was drawn and paid for."
         return f"The estimate was too far off for some: {self.how} for."
+
+    @property
+    def is_one_count(self) -> bool:
+        """Whether every group has one noisy number that is an answer itself: bars show it."""
+        noisy = [c for shape in self.statements for c in shape["columns"] if c["low"] is not None]
+        rows = [len(c["values"]) for c in noisy]
+        return rows == [len(self.answers)]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -171,7 +181,9 @@ async def ask(visitor: Visitor, dataset: GuardedDataset, text: str) -> Answered:
         body = await batcher.ask(request.sql, visitor.who, None)
     finally:
         await visitor.on_grid(began)
-    answered = Answered(request.sql, tuple(json.loads(body)["answers"]), was_stored)
+    document = json.loads(body)
+    shapes = tuple(document.get("statements", ()))
+    answered = Answered(request.sql, tuple(document["answers"]), was_stored, shapes)
     earlier = history(visitor, dataset)
     earlier[:] = [answered, *(a for a in earlier if a.sql != answered.sql)][: LIMITS.answers_shown]
     return answered
@@ -442,6 +454,12 @@ class _AskPage:
             if len(one.answers) == 1:
                 note = f"{interval_of(first)}, with {level} confidence"
                 facts([("Answer", counts(first["value"]), note), ("Cost", one.how, "")])
+            elif one.statements:
+                paragraph(f"One question, {one.how}; intervals of {level}.", "note")
+                if is_newest and one.is_one_count:
+                    _bars(one)
+                for shape in one.statements:
+                    statement_table(shape["columns"])
             else:
                 paragraph(f"{len(one.answers)} answers, {one.how}; intervals of {level}.", "note")
                 if is_newest:
@@ -479,14 +497,18 @@ def _refused(problem: Problem) -> None:
 def _forecast(questions: list[dict[str, Any]]) -> None:
     """The forecast of a question, or the widest of several."""
     paragraph("Nothing was spent to say this.", "promise")
-    free, paid = (max(float(q[k]) for q in questions) for k in ("free_bound", "paid_bound"))
+    paid = max(float(q["paid_bound"]) for q in questions)
+    bounds = [q["free_bound"] for q in questions if q["free_bound"] is not None]
+    right = f"within {counts(max(bounds, default=0.0))} of the truth"
+    free = [("If the estimate is right", "free", right)]
     stored = sum(bool(q["is_stored"]) for q in questions)
+    within = f"each number within {counts(paid)} of the truth"
     now = questions[0]["value"] if len(questions) == 1 else None
     facts(
         [
             *([("Estimate now", counts(now), "not tested yet")] if now is not None else []),
-            ("If the estimate is right", "free", f"within {counts(free)} of the truth"),
-            ("If it is not", "paid", f"within {counts(paid)} of the truth"),
+            *(free if bounds else []),
+            ("If it is not" if bounds else "Measured together", "paid once", within),
             ("Answered before", f"{stored} of {len(questions)}", "these cost nothing"),
         ]
     )

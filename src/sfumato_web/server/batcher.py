@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict, deque
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ from sfumato.cli.output import forecasts_document
 from sfumato.digest import json_digest
 from sfumato.errors import BudgetExhausted
 from sfumato.session.session_answers import bare_name
-from sfumato.workload.question import plain_count
+from sfumato.workload.question import Question, plain_count
 from sfumato.workload.sql import sql
 from sfumato_web.server.models import canonical
 from sfumato_web.server.problems import Problem, exhausted, key_reused
@@ -31,9 +30,10 @@ from sfumato_web.server.server_limits import LIMITS, check_questions
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
+    from sfumato.session.group_answers import GroupAnswer
+    from sfumato.session.group_questions import GroupQuestion
     from sfumato.session.session import Session
     from sfumato.session.session_answers import Answer
-    from sfumato.workload.question import Question
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.responses import Metrics, ResponseStore
     from sfumato_web.server.server_limits import LimitsTable
@@ -46,25 +46,24 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ParsedText:
-    """The questions that a text asks, and its keys.
+    """The question that a text asks, and its keys.
 
     Attributes:
-        key: by which the answers can be read again: of the one question, or of the list of them as
-            this asker wrote it.
+        key: by which the answer can be read again: of the question of one number, or of that of
+            many as this asker wrote it.
         view: of the body, which has the asker's own words.
         former: the key that a list had when it did not depend on the words.
+        question: what is asked.
+        nbytes: about the memory that it takes: an attribute can have a million cells.
+        is_single: whether it is a question of one number, which the ledger keeps by its key.
     """
 
     key: str
     view: str
     former: str
-    questions: tuple[Question, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """About the memory that it takes: an attribute can have a million cells."""
-        arrays = [a for q in self.questions for a in (q.table, *q.class_of)]
-        return 1_000 + sum(a.nbytes for a in arrays)
+    question: Question | GroupQuestion
+    nbytes: int
+    is_single: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +145,13 @@ class QuestionBatcher:
                 self._texts.move_to_end(text)
                 return parsed
         plain = plain_count(self.session.domain, text)
-        questions = self._parsed(text) if plain is None else (plain,)
-        keys = [question.key for question in questions]
-        words = [
-            [q.name, q.aggregate, q.condition, [[n, str(v)] for n, v in q.groups]]
-            for q in questions
-        ]
-        view = json_digest({"questions": keys, "words": words})
-        former = keys[0] if len(keys) == 1 else json_digest({"questions": keys})
-        key = keys[0] if len(keys) == 1 else view
-        return self._remember(text, ParsedText(key, view, former, questions))
+        if plain is not None:
+            return self._remember(text, _of_one(plain))
+        workload = sql(self.session.domain, text, unit=self.session.plan.unit)
+        check_questions(workload, self._limits)
+        question = self.session.read(text)
+        parsed = _of_one(question) if isinstance(question, Question) else _of_many(question)
+        return self._remember(text, parsed)
 
     def _remember(self, text: str, parsed: ParsedText) -> ParsedText:
         """Remember a text that was read; the one that was not asked for longest is forgotten."""
@@ -170,16 +166,11 @@ class QuestionBatcher:
                 self._text_bytes -= self._texts.popitem(last=False)[1].nbytes
         return parsed
 
-    def _parsed(self, text: str) -> tuple[Question, ...]:
-        workload = sql(self.session.domain, text, in_bins=True)
-        check_questions(workload, self._limits)
-        return self.session.read_all(workload)
-
     async def ask(self, text: str, who: Analyst, name: str | None) -> bytes:
         """The body that answers a text: the stored one, or a new one."""
         with self._reading:
             cached = self._texts.get(text)
-        if cached is not None and (name is not None or len(cached.questions) == 1):
+        if cached is not None and (name is not None or cached.is_single):
             parsed = cached
             stored = None if name is not None else self._store.recent(self.dataset, parsed.view)
         else:
@@ -203,12 +194,12 @@ class QuestionBatcher:
 
     def _stored_body(self, parsed: ParsedText) -> bytes | None:
         """A body at hand; the session stores single answers, the response store lists of them."""
-        look_up = self._store.recent if len(parsed.questions) == 1 else self._store.body
+        look_up = self._store.recent if parsed.is_single else self._store.body
         return look_up(self.dataset, parsed.view)
 
     def was_answered(self, text: str) -> bool:
-        """Whether all questions of a text have stored answers, whoever asked them."""
-        return all(self.session.answer(q.key) is not None for q in self.read(text).questions)
+        """Whether the question of a text has a stored answer, whoever asked it."""
+        return self.session.is_answered(self.read(text).question)
 
     def stored(self, key: str) -> bytes | None:
         """The body of an answer that was given before, by its key."""
@@ -216,13 +207,13 @@ class QuestionBatcher:
         if body is not None:
             return without_words(body)
         answer = self.session.answer(key)
-        return None if answer is None else self._body(key, [answer])
+        return None if answer is None else self._body(key, answer)
 
     def forecast(self, text: str) -> dict[str, object]:
         """What asking would cost and how good the answers would be; spends nothing."""
         parsed = self.read(text)
-        forecasts = [self.session.estimate(question) for question in parsed.questions]
-        document = forecasts_document(self.session, forecasts)
+        forecast = self.session.estimate(parsed.question)
+        document = forecasts_document(self.session, [forecast])
         return {"key": parsed.key, "dataset": self.dataset, **document}
 
     def close(self) -> None:
@@ -276,17 +267,13 @@ class QuestionBatcher:
 
         Privacy: that of ``Session.ask_many``; what is sent is its answers.
         """
-        flat = [question for w in theirs for question in w.parsed.questions]
-        answers = iter(self.session.ask_many(flat, analyst=analyst))
+        outcomes = self.session.ask_many([w.parsed.question for w in theirs], analyst=analyst)
         results: dict[int, bytes | Exception] = {}
-        for waiting in theirs:
-            parts = [next(answers) for _ in waiting.parsed.questions]
-            faults = [p for p in parts if isinstance(p, Exception)]
-            if faults:
-                results[id(waiting)] = self._refusal(faults[0], analyst)
+        for waiting, outcome in zip(theirs, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                results[id(waiting)] = self._refusal(outcome, analyst)
             else:
-                good = [p for p in parts if not isinstance(p, Exception)]
-                results[id(waiting)] = self._store_body(waiting.parsed, good)
+                results[id(waiting)] = self._store_body(waiting.parsed, outcome)
         return results
 
     def _refusal(self, fault: Exception, analyst: str) -> Exception:
@@ -294,18 +281,35 @@ class QuestionBatcher:
             return exhausted(str(fault), self.ledger.remaining(analyst))
         return fault
 
-    def _store_body(self, parsed: ParsedText, answers: list[Answer]) -> bytes:
-        """The body; the session stores single answers for ever, the store keeps lists of them."""
-        for answer in answers:
-            self._metrics.answered(self.dataset, answer.how)
-        body = self._body(parsed.key, answers)
-        if len(answers) == 1:
+    def _store_body(self, parsed: ParsedText, answer: Answer | GroupAnswer) -> bytes:
+        """The body; the ledger has all answers for ever, the store keeps words and shapes."""
+        self._metrics.answered(self.dataset, answer.how)
+        body = self._body(parsed.key, answer)
+        if parsed.is_single:
             return self._store.remember(self.dataset, parsed.view, body)
         return self._store.keep([(self.dataset, parsed.view, body)])[0]
 
-    def _body(self, key: str, answers: Iterable[Answer]) -> bytes:
-        documents = [answer.as_json() for answer in answers]
-        return canonical({"key": key, "dataset": self.dataset, "answers": documents})
+    def _body(self, key: str, answer: Answer | GroupAnswer) -> bytes:
+        document = {"answers": [number.as_json() for number in answer.answers]}
+        shapes = {"statements": answer.statements} if answer.statements else {}
+        cost = {"cost": [dict(part) for part in answer.cost]} if shapes else {}
+        return canonical({"key": key, "dataset": self.dataset, **document, **shapes, **cost})
+
+
+def _of_one(question: Question) -> ParsedText:
+    """A question of one number, whose key is that of its meaning."""
+    groups = [[name, str(value)] for name, value in question.groups]
+    words = [[question.name, question.aggregate, question.condition, groups]]
+    view = json_digest({"questions": [question.key], "words": words})
+    nbytes = 1_000 + sum(a.nbytes for a in (question.table, *question.class_of))
+    return ParsedText(question.key, view, question.key, question, nbytes, is_single=True)
+
+
+def _of_many(question: GroupQuestion) -> ParsedText:
+    """A question of many numbers; its body has the shape and the words of one writing."""
+    view = json_digest({"question": question.key, "text": " ".join(question.text.split())})
+    nbytes = 10_000 + 1_000 * question.workload.queries
+    return ParsedText(view, view, view, question, nbytes, is_single=False)
 
 
 def without_words(body: bytes) -> bytes:

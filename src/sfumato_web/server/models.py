@@ -8,15 +8,17 @@ public numbers into the JSON that is sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sfumato.planning.selection_plans import SelectionMechanism
-from sfumato.release.group_sql import ReleasedNumbers, statement_columns
+from sfumato.release.group_sql import (
+    ReleasedNumbers,
+    statement_columns,
+    statement_document,
+)
 from sfumato_web.server.server_limits import LIMITS
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from sfumato.ledger.account import Remaining
     from sfumato.ledger.entries import Entry
     from sfumato.release.release import Release
-    from sfumato.workload.statement import Column, OutputNumbers, Statement
 
 __all__ = [
     "Answer",
@@ -49,7 +50,6 @@ __all__ = [
     "entry_document",
     "frame_columns",
     "remaining_document",
-    "statement_document",
     "statements_document",
 ]
 
@@ -328,11 +328,20 @@ class AnswerShown(BaseModel):
 
 
 class Answer(BaseModel):
-    """The answers to one SELECT, one per group and aggregate."""
+    """The answer to one SELECT; one of many numbers is paid for once, with one ``cost`` for all."""
 
     key: str
     dataset: str
-    answers: list[AnswerShown]
+    answers: Annotated[
+        list[AnswerShown], Field(description="the numbers behind it, one per group and aggregate")
+    ]
+    statements: Annotated[
+        list[StatementShown],
+        Field(description="the SELECT in its own shape; missing for a question of one number"),
+    ] = []
+    cost: Annotated[
+        list[dict[str, Any]], Field(description="of all numbers; missing where there is one")
+    ] = []
 
 
 class Estimated(BaseModel):
@@ -409,32 +418,6 @@ def statements_document(result: Release, level: float) -> dict[str, object]:
         for statement in result.workload.statements
     ]
     return {"statements": statements} if statements else {}
-
-
-def statement_document(
-    statement: Statement, columns: Mapping[str, OutputNumbers]
-) -> dict[str, object]:
-    """A SELECT and its columns, for JSON: what is missing is null."""
-    return {
-        "sql": statement.text,
-        "columns": [
-            {
-                "name": name,
-                "values": _values(one.value),
-                "low": None if one.low is None else _values(one.low),
-                "high": None if one.high is None else _values(one.high),
-            }
-            for name, one in columns.items()
-        ],
-    }
-
-
-def _values(column: Column) -> list[object]:
-    """The values of a column; moments as texts of ISO 8601."""
-    if column.dtype.kind == "M":
-        moments = np.datetime_as_string(column).tolist()
-        return [None if text == "NaT" else text for text in moments]
-    return [_value(value) for value in column.tolist()]
 
 
 def frame_columns(frame: pd.DataFrame) -> dict[str, list[object]]:

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A question of many answers: a GROUP BY, a mean, a quantile. One plan, one debit, one measurement.
+
+`GroupQuestion` is a workload with the plan by which it would be measured. Groups are disjoint, so
+that one person moves few of the answers, and the planner knows: all of them together cost what one
+answer does. What the statement makes of them (means, quantiles, HAVING, ORDER BY, LIMIT) is
+arithmetic on noisy numbers. docs/proofs/online.md, Theorem 5.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from sfumato.digest import json_digest
+from sfumato.domain.domain import Domain
+from sfumato.errors import LedgerError
+from sfumato.ledger.entries import Entry
+from sfumato.release.release import Release
+from sfumato.run.linear import LinearRun, Plan
+from sfumato.run.spine import Stored
+from sfumato.session.group_answers import words_of
+from sfumato.session.session_limits import LIMITS
+from sfumato.workload.bins import hidden_in_sums
+from sfumato.workload.question import Question, questions_of
+from sfumato.workload.statement import Statement
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "GroupMeasurement",
+    "GroupQuestion",
+    "Learnt",
+    "group_key",
+    "labelled_questions",
+]
+
+
+Learnt = tuple[Question, float, float]
+"""A question, its noisy answer, and the variance of that."""
+
+
+def group_key(workload: Workload) -> str:
+    """The key of a question of many answers: equal for every writing of the same queries."""
+    return json_digest({"session": "group 1", "workload": workload.normal.key})
+
+
+@dataclass(frozen=True, eq=False)
+class GroupQuestion:
+    """All queries of one SELECT, or of a workload, with the plan that measures them together.
+
+    ``text`` is how the person who asks wrote it; it is no part of the meaning.
+    """
+
+    text: str
+    plan: Plan
+    domain: Domain
+
+    @property
+    def workload(self) -> Workload:
+        """What is asked, in the groups of who asks."""
+        return self.plan.workload
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 of the meaning: equal questions, equal keys."""
+        return group_key(self.workload)
+
+    @property
+    def statement(self) -> Statement | None:
+        """The shape of the answer, where it was asked in SQL."""
+        statements = self.workload.statements
+        return statements[0] if len(statements) == 1 else None
+
+    @property
+    def run(self) -> LinearRun:
+        """What measures and publishes it."""
+        return LinearRun(self.plan)
+
+    def reader(self, measurement: GroupMeasurement, entry: Entry) -> LinearRun:
+        """What publishes a stored measurement: by this plan, or by the one that made it.
+
+        Raises:
+            LedgerError: No plan of this version reads it.
+        """
+        stored = Stored(entry.key, measurement.measured, entry, is_own=True)
+        reader = self.run.reader(stored)
+        if reader is None:
+            raise LedgerError(
+                "the ledger has another request where this answer of the session should be; "
+                "restore the newest backup"
+            )
+        return reader
+
+    def cells(self) -> tuple[Question, ...]:
+        """The answers as questions of their own, as they were once asked; none where they are not.
+
+        Means and quantiles are no linear queries, and many cells were never asked one by one.
+        """
+        work, statement = self.workload, self.statement
+        is_linear = statement is None or all(out.is_linear for out in statement.outputs)
+        if not is_linear or work.domain != self.domain or work.queries > LIMITS.group_learnt:
+            return ()
+        return labelled_questions(work)
+
+    def learnt(self, release: Release) -> tuple[Learnt, ...]:
+        """What the estimate of a session learns from the measurement; nothing where it cannot.
+
+        The estimate knows the cells of the domain alone, not the values inside of them, and learns
+        a limited number of answers at a time.
+        """
+        work = self.workload
+        points = min(self.domain.size, LIMITS.listed_cells)
+        if (
+            work.domain != self.domain
+            or work.queries > LIMITS.group_learnt
+            or work.queries * points > LIMITS.group_learnt_points
+        ):
+            return ()
+        estimates, terms = release.estimates, range(len(work.terms))
+        at = estimates.numbers.index("unbiased")
+        values = np.concatenate([estimates.group(t).numbers(LIMITS.level)[at] for t in terms])
+        variances = np.concatenate([self.plan.variances(t) for t in terms])
+        each: dict[str, Learnt] = {}
+        for question, value, variance in zip(questions_of(work), values, variances, strict=True):
+            each.setdefault(question.key, (question, float(value), float(variance)))
+        return tuple(each.values())
+
+
+def labelled_questions(workload: Workload) -> tuple[Question, ...]:
+    """The questions of a workload, each with its group and its cell, as this asker wrote them."""
+    return tuple(
+        replace(
+            question,
+            name=said.name or question.name,
+            aggregate=said.aggregate,
+            condition=said.condition,
+            groups=said.groups,
+            hides=hidden_in_sums(question.domain[said.binned]) if said.binned else None,
+        )
+        for question, said in zip(questions_of(workload), words_of(workload), strict=True)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class GroupMeasurement:
+    """What the ledger keeps of a question of many answers.
+
+    Attributes:
+        key: Of the question.
+        measured: The noisy values, with what says how they were measured.
+        learnt: What the estimate learns from them.
+        epochs: How many paid answers the estimate had learnt before.
+    """
+
+    key: str
+    measured: bytes
+    learnt: tuple[Learnt, ...]
+    epochs: int
+
+    def to_bytes(self) -> bytes:
+        """What is stored together with the end of the debit: nobody's words."""
+        rows = [
+            {
+                "attributes": question.attributes,
+                "class_of": [c.tolist() for c in question.class_of],
+                "shape": question.table.shape,
+                "table": question.table.reshape(-1).tolist(),
+                "bits": question.bits,
+                "value": value,
+                "variance": variance,
+            }
+            for question, value, variance in self.learnt
+        ]
+        packed = zlib.compress(json.dumps(rows, separators=(",", ":"), allow_nan=False).encode())
+        document = {
+            "group": self.key,
+            "measured": b64encode(self.measured).decode(),
+            "learnt": b64encode(packed).decode(),
+            "epochs": self.epochs,
+        }
+        return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes, domain: Domain) -> GroupMeasurement:
+        """Read what `to_bytes` wrote."""
+        try:
+            document = json.loads(stored)
+            rows = json.loads(zlib.decompress(b64decode(document["learnt"], validate=True)))
+            learnt = tuple(_learnt(row, domain) for row in rows)
+            measured = b64decode(document["measured"], validate=True)
+            return cls(str(document["group"]), measured, learnt, int(document["epochs"]))
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError, zlib.error):
+            pass
+        raise LedgerError("a measurement of the session cannot be read; restore the newest backup")
+
+
+def _learnt(row: dict[str, object], domain: Domain) -> Learnt:
+    shape, class_of, names = row["shape"], row["class_of"], row["attributes"]
+    assert isinstance(class_of, Sequence)  # noqa: S101
+    assert isinstance(names, Sequence)  # noqa: S101
+    table = np.array(row["table"], dtype=np.int64).reshape(shape)  # type: ignore[call-overload]
+    classes = tuple(np.array(c, dtype=np.int64) for c in class_of)
+    question = Question(domain, "", tuple(names), classes, table, int(str(row["bits"])))
+    return question, float(str(row["value"])), float(str(row["variance"]))

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions of many answers in a session: what one measurement tells, for one debit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sfumato.domain.domain import Domain
+from sfumato.privacy.budget import Budget
+from sfumato.random import WordSource, system_words
+from sfumato.run.linear import Plan, plan
+from sfumato.session.answering import SessionState
+from sfumato.session.epochs import MemoryLedger
+from sfumato.session.group_questions import GroupQuestion
+from sfumato.session.session import Session
+from sfumato.session.session_plan import SessionParameters
+from sfumato.types import Array, Neighbours
+from sfumato.vault.measure import Exact
+from sfumato.vault.questions import ExactQuestions
+from sfumato.vault.sensitive import Sensitive
+from sfumato.workload.sql import sql
+from sfumato_audit.bounds import Claim
+from sfumato_audit.examine import Subject, Table, listed_pairs, pairs_at_random
+from sfumato_audit.subjects.measured import Measuring, opened
+
+__all__ = [
+    "broken_group_subjects",
+    "group_subjects",
+]
+
+COVERED = "sfumato.vault.questions.ExactQuestions.measured"
+DOMAIN = Domain({"age": 6, "sex": 2})
+GROUPED = "SELECT age, sex, COUNT(*) FROM t GROUP BY age, sex"
+MIXED = "SELECT sex, COUNT(*), AVG(age), MEDIAN(age) FROM t GROUP BY sex"
+
+
+@dataclass(frozen=True, eq=False)
+class GroupMeasuring(Measuring):
+    """The measurement of a question of many answers, as a session counts and draws it."""
+
+    def exact(self, table: Table) -> Exact:
+        """Count a table, once, as a session does."""
+        if table not in self.counted:
+            questions = self._questions(table)
+            self.counted[table] = questions.counted(self.domain, self.blocks)
+        return self.counted[table]
+
+    def measured(self, exact: Exact, runs: int, source: WordSource) -> Array:
+        """Noisy values in steps of their grid, a row per run."""
+        again = Exact(Sensitive(tuple(np.tile(v, runs) for v in exact.values.reveal())), exact.rows)
+        questions = self._questions(())
+        outputs = questions.measured(again, self.blocks, self.noise, source)
+        columns = [m.units.astype(np.float64).reshape(runs, -1) for m in outputs.measurements]
+        rows = np.nan if outputs.rows is None else float(outputs.rows)
+        return np.concatenate([*columns, np.full((runs, 1), rows)], axis=1)
+
+    def _questions(self, table: Table) -> ExactQuestions:
+        return ExactQuestions(opened(self.domain, table), self.domain, self.neighbours, None)
+
+
+def group_subjects() -> tuple[Subject[Table], ...]:
+    """Cells of a table, and means and medians by group; both kinds of noise and of neighbours."""
+    pure, gaussian = Budget(epsilon=1), Budget(mu=1)
+    return (
+        _subject("session: groups, pure", GROUPED, pure, "add-remove"),
+        _subject("session: groups", GROUPED, gaussian, "replace-one"),
+        _subject("session: means and medians by group", MIXED, gaussian, "add-remove"),
+        _subject("session: means and medians by group, pure", MIXED, pure, "replace-one"),
+    )
+
+
+def broken_group_subjects() -> tuple[Subject[Table], ...]:
+    """Running totals with the noise of disjoint cells: one record is in many of them."""
+    return (
+        _as_disjoint("session: medians with the noise of disjoint cells", Budget(epsilon=1)),
+        _as_disjoint("session: medians with the Gaussian noise of disjoint cells", Budget(mu=1)),
+    )
+
+
+def _plan(text: str, budget: Budget, neighbours: Neighbours) -> Plan:
+    """The plan of a question in a session that spends all of its budget on one."""
+    parameters = SessionParameters.of(
+        DOMAIN, budget, neighbours, questions=8, updates=1, records=100
+    )
+    exact = ExactQuestions(opened(DOMAIN, ()), DOMAIN, neighbours, None)
+    settings = (exact, parameters, MemoryLedger(), None, system_words(), "audit")
+    question = Session(SessionState(*settings, is_dummy=False, take_over=False)).read(text)
+    assert isinstance(question, GroupQuestion)  # noqa: S101 - the texts above have many answers
+    return question.plan
+
+
+def _subject(name: str, text: str, budget: Budget, neighbours: Neighbours) -> Subject[Table]:
+    planned = _plan(text, budget, neighbours)
+    run = GroupMeasuring(DOMAIN, planned.strategy.blocks, planned.noise, neighbours)
+    return Subject(
+        f"{name} ({neighbours})",
+        Claim.of(planned.cost),
+        listed_pairs(DOMAIN.shape, neighbours),
+        run.sampler,
+        frozenset({COVERED}),
+        pairs_at_random(DOMAIN.shape, neighbours),
+        run.hint,
+    )
+
+
+def _as_disjoint(name: str, budget: Budget) -> Subject[Table]:
+    """Running totals as they are, each with the noise that cells of a table need."""
+    cells = _plan(GROUPED, budget, "add-remove")
+    totals = sql(DOMAIN, "SELECT sex, MEDIAN(age) FROM t GROUP BY sex")
+    direct = plan(totals, budget, mechanism=cells.strategy.noise)
+    wrong = tuple(
+        replace(law, units=int(cells.noise[0].scale * 2**law.grid_bits)) for law in direct.noise
+    )
+    run = GroupMeasuring(DOMAIN, direct.strategy.blocks, wrong, "add-remove")
+    pairs = listed_pairs(DOMAIN.shape, "add-remove")
+    claim = Claim.of(cells.cost)
+    return Subject(name, claim, pairs, run.sampler, hint=run.hint, is_broken=True)
