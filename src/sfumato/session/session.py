@@ -138,8 +138,8 @@ class Session:
         """
         if isinstance(request, GroupQuestion):
             return request
-        if isinstance(request, str) and (known := self._texts.get(request)) is not None:
-            return known
+        if isinstance(request, str) and (question := self._texts.get(request)) is not None:
+            return question
         question = self._read(request)
         if isinstance(request, str):
             if len(self._texts) >= LIMITS.texts_in_memory:
