@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf
+from math import inf, sqrt
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -321,6 +321,26 @@ class Workload:
         return replace(self, terms=terms)
 
     __rmul__ = __mul__
+
+    def balanced(self) -> Workload:
+        """The same queries, every group of them as important as every other.
+
+        The plain sum of squared errors is that of the group with the most queries: of the blocks,
+        not of the counties and states. Here a group's squared errors count by their mean.
+
+        Returns:
+            The workload with the weight of every group divided by the root of its queries.
+
+        Raises:
+            WorkloadError: The weights would be too far apart.
+
+        >>> import sfumato as sf
+        >>> work = sf.marginals(sf.Domain({"place": 100}), [["place"], []])
+        >>> [t.weight for t in work.balanced().terms]
+        [0.1, 1.0]
+        """
+        parts = [Workload(self.domain, (t,)) * (1 / sqrt(t.rows)) for t in self.terms]
+        return replace(self, terms=tuple(p.terms[0] for p in parts))
 
     def __repr__(self) -> str:
         return (

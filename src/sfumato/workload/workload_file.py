@@ -18,7 +18,7 @@ Faults are reported with the file and the line.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -81,6 +81,7 @@ class _By(_Entry):
 class _Marginals(_Entry):
     marginals: int | Annotated[list[Names], Field(fail_fast=True)]
     attributes: Names | None = None
+    balanced: bool = False
 
 
 class _Prefix(_By):
@@ -141,14 +142,19 @@ class _Sql(_Entry):
 
 
 def _marginals(domain: Domain, e: _Marginals, _: PrivacyUnit | None) -> Workload:
+    work = marginals(domain, _ways(domain, e))
+    return work.balanced() if e.balanced else work
+
+
+def _ways(domain: Domain, e: _Marginals) -> int | Sequence[Sequence[str]]:
     if e.attributes is None:
-        return marginals(domain, e.marginals)
+        return e.marginals
     if not isinstance(e.marginals, int):
         raise WorkloadError(
             "attributes says of which ones all marginals are asked; with a list of marginals, "
             "leave it out"
         )
-    return marginals(domain, subsets(domain.in_order(e.attributes), e.marginals))
+    return subsets(domain.in_order(e.attributes), e.marginals)
 
 
 # For each kind its model and what it asks for.

@@ -33,6 +33,18 @@ def test_the_length_is_the_number_of_queries() -> None:
     assert len(MIXED) == MIXED.queries == tables + 4 * 3 + 6 + 2 + 2 + 3 + 3
 
 
+def test_every_group_of_a_balanced_workload_matters_alike() -> None:
+    """The sum over groups of weight^2 times the mean square is that of the weights before."""
+    balanced = MIXED.balanced()
+    before = [t.weight for t in MIXED.terms]
+    assert [t.weight * t.rows**0.5 for t in balanced.terms] == pytest.approx(before)
+    assert balanced.ratios == MIXED.ratios
+    work = sf.marginals(DOMAIN, [["a", "b"], []])
+    plain, alike = (sf.plan(w, sf.Budget(mu=1)) for w in (work, work.balanced()))
+    assert alike.variances(1)[0] < plain.variances(1)[0]  # the total gains
+    assert alike.rmse >= plain.rmse
+
+
 def test_a_length_that_python_cannot_say_is_refused_and_still_known() -> None:
     domain = Domain({f"x{i}": 10**6 for i in range(4)})
     work = sf.product(domain, dict.fromkeys(domain.names, "identity"))

@@ -31,6 +31,7 @@ def read(text: str) -> sf.Workload:
 
 EQUAL = {
     "marginals = 2": sf.marginals(DOMAIN, 2),
+    "marginals = 2\nbalanced = true": sf.marginals(DOMAIN, 2).balanced(),
     "marginals = 0": sf.marginals(DOMAIN, 0),
     'marginals = [["sex", "age"], ["smokes"], []]': sf.marginals(
         DOMAIN, [["age", "sex"], ["smokes"], []]
