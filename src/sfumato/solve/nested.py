@@ -35,7 +35,6 @@ from dataclasses import dataclass
 from math import log
 
 import numpy as np
-from scipy.optimize import Bounds, minimize
 
 from sfumato.solve.effort import ADDED_UP, spend, stop_in_time
 from sfumato.solve.solve_limits import LIMITS
@@ -68,6 +67,8 @@ def nested_optimum(parent: Integers, energy: Array) -> NestedOptimum:
     Returns:
         The squared weights with which the totals are measured.
     """
+    from scipy.optimize import Bounds, minimize
+
     from sfumato.solve.nested_kernels import error_and_slopes, nested_powers  # for numba
 
     parent = np.ascontiguousarray(parent, dtype=np.int64)
