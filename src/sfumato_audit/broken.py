@@ -56,6 +56,7 @@ from sfumato_audit.subjects.files import (
     written_rows,
 )
 from sfumato_audit.subjects.keys import KEY_LAW, key_subject
+from sfumato_audit.subjects.kinds import Texts, broken_kind_subjects
 from sfumato_audit.subjects.local import Code, one_bit_subject, unary_subject
 from sfumato_audit.subjects.measured import (
     K_QUERIES,
@@ -124,7 +125,8 @@ def broken_subjects() -> tuple[
     | Subject[Strange]
     | Subject[Numbers]
     | Subject[Counts]
-    | Subject[Cells],
+    | Subject[Cells]
+    | Subject[Texts],
     ...,
 ]:
     """Everything that must be caught."""
@@ -140,6 +142,7 @@ def broken_subjects() -> tuple[
         *_wrong_rounds(),
         *_wrong_selections(),
         *broken_range_subjects(),
+        *broken_kind_subjects(),
         *_wrong_keys(),
         *_wrong_sessions(),
         *broken_group_subjects(),

@@ -57,6 +57,7 @@ def sound_subjects() -> list[Subject[Any]]:
     from sfumato_audit.subjects.chosen import chosen_subjects, mwem_subjects
     from sfumato_audit.subjects.files import csv_subjects
     from sfumato_audit.subjects.keys import key_subjects
+    from sfumato_audit.subjects.kinds import kind_subjects
     from sfumato_audit.subjects.local import local_subjects
     from sfumato_audit.subjects.measured import planned_subjects
     from sfumato_audit.subjects.online import online_subjects, stream_subjects
@@ -81,6 +82,7 @@ def sound_subjects() -> list[Subject[Any]]:
         *key_subjects(),
         *sparse_subjects(),
         *range_subjects(),
+        *kind_subjects(),
         *online_subjects(),
         *session_subjects(),
         *group_subjects(),

@@ -61,8 +61,8 @@ def describe(
         list[str] | None,
         typer.Option(
             metavar="NAME=KIND",
-            help="What a column is, where its type or its name does not say it: category, integer, "
-            "numeric, datetime or boolean.",
+            help="What a column is, where its type does not say it, in place of a vote: category, "
+            "integer, numeric, datetime or boolean.",
         ),
     ] = None,
     neighbours: Annotated[
@@ -110,10 +110,10 @@ def describe(
 ) -> None:
     """Describe every column: counts, missing values, ranges, means, quartiles.
 
-    Nothing has to be declared. A part of the budget finds the values of texts
-    that many people share and the ranges of numbers and dates; the rest counts
-    them. The same description again costs nothing, and schema.toml holds what
-    was found, for further releases.
+    Nothing has to be declared. A part of the budget finds what columns without
+    types are (CSV), the values of texts that many people share and the ranges of
+    numbers and dates; the rest counts them. The same description again costs
+    nothing, and schema.toml holds what was found, for further releases.
     """
     from sfumato.run.describe import plan_description
     from sfumato.vault.tables import name_of, open_table, public_name
@@ -207,6 +207,8 @@ def _ledger(
 
 def _forecast(plan: DescriptionPlan, simulated: dict[str, str], records: int) -> Shown:
     rows = [("budget", plan.budget.describe())]
+    if plan.vote is not None:
+        rows.append(("vote", f"{plan.vote.budget.describe()}: {plan.vote_in_words()}"))
     if plan.discovery is not None:
         rows.append(("discovery", plan.discovery.budget.describe()))
         for search in plan.discovery.searches:

@@ -44,6 +44,14 @@ class DomainLimits:
     columns_together: int = 8
     """Columns whose tuples are discovered together; hardly any tuple of more is shared."""
 
+    # open kinds
+    vote_name: float = 3.0
+    """Logarithm of how much likelier the kind is that a name says: right in about four of five."""
+    vote_default: float = 2.0
+    """The same of a name that no rule knows, which is taken for a category."""
+    vote_rare: float = 3.0
+    """Logarithm of how much rarer an unusual column of a kind is: one in twenty."""
+
     # grids
     whole_range: int = 2**53
     """Bounds that are looked for in whole numbers are below it: floats hold them exactly."""

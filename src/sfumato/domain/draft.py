@@ -42,12 +42,13 @@ Kind = Literal["category", "boolean", "integer", "numeric", "datetime"]
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A kind, and what goes without saying for such a name."""
+    """A kind, and what goes without saying for such a name; ``is_default`` if no rule knows it."""
 
     kind: Kind
     bounds: tuple[int, int] | None = None
     public_list: str | None = None
     is_identifier: bool = False
+    is_default: bool = False
 
 
 def _set(words: str) -> frozenset[str]:
@@ -103,6 +104,7 @@ _WHOLE: Final = _set(
     "recency frequency tenure installments inquiries"
 )
 _WHOLE_STARTS: Final = _set("num n nb number no cnt total count")
+_NUMBERED: Final = _set("number nbr no num nr")  # invoice_no: a number that names
 _REAL: Final = _set(
     "income salary wage wages earnings price prices cost costs amount amt fee fees fare fares "
     "total subtotal balance revenue sales profit charge charges tax taxes tip tips discount "
@@ -125,7 +127,7 @@ def guessed(name: str) -> Guess:
     """
     words = _words(name)
     if not words:
-        return Guess("category")
+        return Guess("category", is_default=True)
     for whole in (" ".join(words), "".join(words)):
         if whole in _WELL_KNOWN:
             return _WELL_KNOWN[whole]
@@ -134,6 +136,8 @@ def guessed(name: str) -> Guess:
         return Guess("category", is_identifier=True)
     if len(words) > 1 and first in _TRUTH_STARTS:
         return Guess("boolean")
+    if len(words) > 1 and last in _NUMBERED and first not in _WHOLE_STARTS:
+        return Guess("category")
     if not _TIMES.isdisjoint(words) or (len(words) > 1 and last in ("at", "time", "on")):
         return Guess("datetime")
     if last in _CATEGORIES:
@@ -151,7 +155,7 @@ def guessed(name: str) -> Guess:
             return Guess("boolean")
         if word in _CATEGORIES:
             return Guess("category")
-    return Guess("category")
+    return Guess("category", is_default=True)
 
 
 def _words(name: str) -> tuple[str, ...]:

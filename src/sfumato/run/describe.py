@@ -7,16 +7,17 @@
     description.domain                 # the completed schema, for further plans
     description.save("out")            # report.html, schema.toml, answers.parquet, ...
 
-What each column is comes from its type, in a file without types from its name, or is said; all of
-it is public. The budget is divided in public parts:
+What each column is comes from its type, which is public, or is said. In a file without types its
+name is a first guess, and a vote of the records decides. The budget is divided in public parts:
 
+    vote        of each column without a type, how many of its texts are numbers, dates, yes or no
     discovery   the values that many people share, of columns of texts, and the ranges of numbers
                 and dates (`sf.plan_discovery`)
     release     one plan on the domain that this completes (`sf.plan`): the table of every column,
                 running totals and means of those with an order
 
-Both are run by the spine: debited, stored, and free when the same description is made again. What
-the second plan is made on was published by the first, so that the two add up (basic composition,
+All are run by the spine: debited, stored, and free when the same description is made again. What a
+plan is made on was published by the one before, so that they add up (basic composition,
 docs/proofs/accounting.md).
 """
 
@@ -34,6 +35,7 @@ from sfumato.domain.attributes import MISSING, Attribute, Boolean, Category, Dat
 from sfumato.domain.discovery import OpenAttribute, OpenCategory, OpenDomain
 from sfumato.domain.domain import Domain
 from sfumato.domain.draft import Kind, guessed
+from sfumato.domain.open_kinds import OpenKind
 from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric, OpenRange
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError, SchemaError, TableError, TooLarge
@@ -44,6 +46,7 @@ from sfumato.release.export import checked_path, write_table_csv
 from sfumato.release.release import Release, saved_together, write_record
 from sfumato.release.report import short_frame, summary_html
 from sfumato.run.discover import Discovery, DiscoveryPlan, RangeSearch, plan_discovery
+from sfumato.run.kind_votes import KindSearch
 from sfumato.run.linear import LinearRun
 from sfumato.run.linear import plan as plan_linear
 from sfumato.run.run_limits import LIMITS
@@ -84,13 +87,14 @@ class DescriptionPlan:
     """What a description looks for, and for how much: public, known before it is spent.
 
     Args:
-        kinds: The kind of every column that is described.
+        kinds: The kind of every column that is described; of those with a vote, by their names.
         left_out: The columns that are not, each with the reason.
         budget: What the whole description may spend.
         neighbours: Which two tables must be hard to tell apart.
         unit: Whose presence is protected; one row if None.
-        discovery: The plan of the first part; None if no column needs it.
-        rest: The budget of the release that follows.
+        share: The part that discovery takes of what the vote leaves.
+        tails: The share of the records that is to lie beyond either end of a range, about.
+        vote: The plan of the vote on columns without types; None if there are none.
     """
 
     kinds: Mapping[str, Kind]
@@ -98,11 +102,46 @@ class DescriptionPlan:
     budget: Budget
     neighbours: Neighbours
     unit: PrivacyUnit | None
-    discovery: DiscoveryPlan | None
-    rest: Budget
+    share: Fraction
+    tails: Fraction
+    vote: DiscoveryPlan | None = None
+
+    @cached_property
+    def _parts(self) -> tuple[DiscoveryPlan | None, Budget]:
+        """The plan of the discovery, and the budget of the release; with the vote they add up."""
+        members = [_open(name, kind, self.tails) for name, kind in self.kinds.items()]
+        searched = [m for m in members if m is not None]
+        first, rest = _parts(self._unvoted, self.share, searched)
+        if first is None:
+            return None, rest
+        whose = (first, self.neighbours)
+        return plan_discovery(OpenDomain(searched), *whose, unit=self.unit), rest
+
+    @property
+    def _unvoted(self) -> Budget:
+        """What the vote leaves of the budget."""
+        if self.vote is None:
+            return self.budget
+        assert self.budget.epsilon is not None  # noqa: S101  plan_description
+        epsilon = self.budget.epsilon - (self.vote.budget.epsilon or 0)
+        if not self.budget.delta:
+            return Budget(epsilon=epsilon)
+        return Budget(epsilon=epsilon, delta=self.budget.delta)
+
+    @property
+    def discovery(self) -> DiscoveryPlan | None:
+        """The plan of values and ranges, for these kinds; None if no column needs it."""
+        return self._parts[0]
+
+    @property
+    def rest(self) -> Budget:
+        """The budget of the release that follows."""
+        return self._parts[1]
 
     def __repr__(self) -> str:
         lines = [f"DescriptionPlan of {len(self.kinds):,} columns at {self.budget.describe()}"]
+        if self.vote is not None:
+            lines.append(f"  vote       {self.vote.budget.describe()}: {self.vote_in_words()}")
         if self.discovery is not None:
             lines.append(f"  discovery  {self.discovery.budget.describe()}")
             lines += [f"    {search.in_words()}" for search in self.discovery.searches]
@@ -133,6 +172,22 @@ class DescriptionPlan:
             A sentence.
         """
         return f"counts with a standard error of about {self.noise:,.3g} records"
+
+    def vote_in_words(self) -> str:
+        """Which columns have a vote, and how many records it needs; empty if none has.
+
+        Returns:
+            A sentence.
+        """
+        if self.vote is None:
+            return ""
+        names = [search.attribute.name for search in self.vote.searches]
+        sure = max(int(str(search.forecast()["records_for_97"])) for search in self.vote.searches)
+        return (
+            f"what the texts of {listing(names)} are, numbers, dates, yes or no, or words; right "
+            f"in 97% of runs with {sure:,} values of a kind. What follows is for the kinds that "
+            "their names say"
+        )
 
     def simulated(self, records: int, shape: str = "lognormal") -> dict[str, str]:
         """What discovery may find in so many records of a declared shape; no table is read.
@@ -172,6 +227,7 @@ class DescriptionPlan:
             "left_out": dict(self.left_out),
             "budget": budget,
             "neighbours": self.neighbours,
+            "vote": [] if self.vote is None else self.vote.as_json()["searches"],
             "discovery": searches,
             "standard_error": self.noise,
         }
@@ -185,7 +241,7 @@ class DescriptionPlan:
         analyst: str | None = None,
         progress: Progress | None = None,
     ) -> Description:
-        """Describe a table: discover, plan on what was published, release.
+        """Describe a table: vote, discover, plan on what was published, release.
 
         Args:
             table: As in `Plan.release`.
@@ -204,15 +260,38 @@ class DescriptionPlan:
             LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
         """
         access = Access(table, ledger, name, analyst=analyst, progress=progress)
+        votes, plan = None, self
+        if self.vote is not None:
+            votes = run(self.vote.runnable(), access)
+            plan = self.with_votes(votes)
         discovery = None
-        if self.discovery is not None:
-            discovery = run(self.discovery.runnable(), access)
-        domain = self.completed(discovery)
+        if plan.discovery is not None:
+            discovery = run(plan.discovery.runnable(), access)
+        domain = plan.completed(discovery)
         released = None
         if domain is not None:
-            plan = plan_linear(workload_of(domain), self.rest, self.neighbours, unit=self.unit)
-            released = run(LinearRun(plan), access)
-        return Description(self, discovery, domain, released)
+            answers = plan_linear(workload_of(domain), plan.rest, plan.neighbours, unit=plan.unit)
+            released = run(LinearRun(answers), access)
+        return Description(plan, discovery, domain, released, votes)
+
+    def with_votes(self, votes: Discovery) -> DescriptionPlan:
+        """The plan with the kinds that the vote decided: arithmetic on what was published.
+
+        Args:
+            votes: What the vote published.
+
+        Returns:
+            The plan of discovery and release.
+        """
+        kinds, left_out = dict(self.kinds), dict(self.left_out)
+        for search, findings in zip(votes.plan.searches, votes.findings, strict=True):
+            if isinstance(search, KindSearch):
+                kinds[search.attribute.name] = search.kind(findings)
+        if not self.budget.delta:
+            for name in [name for name, kind in kinds.items() if kind == "category"]:
+                del kinds[name]
+                left_out[name] = "texts, by the vote, whose values take a delta to be discovered"
+        return replace(self, kinds=kinds, left_out=left_out)
 
     def completed(self, discovery: Discovery | None) -> Domain | None:
         """The domain of all columns, with what was published; None if nothing is left.
@@ -286,17 +365,20 @@ class Description:
         discovery: What was discovered; None if no column needed it.
         domain: The completed schema: plan on it. None if nothing could be published.
         release: The answers; None without a domain.
+        votes: What the vote on columns without types published; None if there are none.
     """
 
     plan: DescriptionPlan
     discovery: Discovery | None
     domain: Domain | None
     release: Release | None
+    votes: Discovery | None = None
 
     @property
     def is_stored(self) -> bool:
         """Whether all of it was in the ledger already, and nothing was spent now."""
-        parts = [part for part in (self.discovery, self.release) if part is not None]
+        every = (self.votes, self.discovery, self.release)
+        parts = [part for part in every if part is not None]
         return all(part.is_stored for part in parts)
 
     @cached_property
@@ -337,6 +419,24 @@ class Description:
 
     def _note(self, name: str) -> str:
         """What a reader must know of the column."""
+        notes = [self._note_of_findings(name), self._note_of_texts(name)]
+        return "; ".join(note for note in notes if note)
+
+    def _note_of_texts(self, name: str) -> str:
+        """How many values are none of the kind, where the vote is sure that some are."""
+        pairs = (
+            ()
+            if self.votes is None
+            else zip(self.votes.plan.searches, self.votes.findings, strict=True)
+        )
+        for search, findings in pairs:
+            if search.attribute.name == name and isinstance(search, KindSearch):
+                many = search.odd_values(findings)
+                if many:
+                    return f"about {many:,} values are none of this kind and count as missing"
+        return ""
+
+    def _note_of_findings(self, name: str) -> str:
         if self.domain is None or name not in self.domain:
             return (
                 "no value is shared by enough people to be published; a column of identifiers or "
@@ -499,12 +599,18 @@ class Description:
     def promise(self) -> str:
         """What the whole description spends, in words: discovery and release."""
         plan = self.plan
-        if plan.discovery is None:
+        if plan.discovery is None and plan.vote is None:
             return f"All of this together is within {plan.budget.describe()}."
+        parts = []
+        if plan.vote is not None:
+            parts.append(f"a vote on kinds of columns within {plan.vote.budget.describe()}")
+        if plan.discovery is not None:
+            within = plan.discovery.budget.describe()
+            parts.append(f"discovery of values and ranges within {within}")
         return (
-            f"All of this together is within {plan.budget.describe()}: discovery of values and "
-            f"ranges within {plan.discovery.budget.describe()}, and the release of the numbers "
-            f"within {plan.rest.describe()}, which is what the other parts of this page speak of."
+            f"All of this together is within {plan.budget.describe()}: {', '.join(parts)}, and the "
+            f"release of the numbers within {plan.rest.describe()}, which is what the other parts "
+            "of this page speak of."
         )
 
     def save(self, directory: str | Path) -> dict[str, Path]:
@@ -610,13 +716,18 @@ def plan_description(
 ) -> DescriptionPlan:
     """Plan the description of a table from the names and types of its columns; reads no row.
 
+    Columns without a type (of a CSV file) have a vote: a hundredth of epsilon each, 15% for all at
+    most, counts how many of their texts are numbers, dates, yes or no. What is shown of them before
+    the vote is what their names say.
+
     Args:
         table: As in `Plan.release`.
         budget: What the whole description may spend: epsilon, and a delta where texts are
             discovered.
         neighbours: Which two tables must be hard to tell apart.
         columns: The columns to describe; all that can be if None.
-        kinds: What columns are, where their type does not say it or says something else.
+        kinds: What columns are, where their type does not say it or says something else; they have
+            no vote.
         unit: Whose presence is protected; one row if None.
         share: The part of the budget that discovery takes; the release takes the rest.
         tails: The share of the records that is to lie beyond either end of a range, about.
@@ -640,21 +751,24 @@ def plan_description(
     if not 0 < part < 1:
         raise PlanError(f"share must lie between 0 and 1, got {shown(share)}")
     opened = open_table(table)
-    chosen, left_out = _chosen(opened, columns, dict(kinds or {}), unit)
-    members = [_open(name, kind, exact(tails, "tails")) for name, kind in chosen.items()]
-    searched = [m for m in members if m is not None]
-    if any(isinstance(m, OpenCategory) for m in searched) and not budget.delta:
-        texts = [m.name for m in searched if isinstance(m, OpenCategory)]
+    said = dict(kinds or {})
+    chosen, left_out = _chosen(opened, columns, said, unit)
+    voting = [name for name in chosen if name in opened.untyped and name not in said]
+    texts = [n for n, kind in chosen.items() if kind == "category" and n not in voting]
+    if texts and not budget.delta:
         raise PlanError(
             f"to discover the values of {listing(texts)} takes a delta: a value of one person may "
             f"come out with that probability; got {budget.describe()}. Give delta=1e-6, or leave "
             "these columns out with columns=[...]"
         )
-    first, rest = _parts(budget, part, searched)
-    discovery = None
-    if first is not None:
-        discovery = plan_discovery(OpenDomain(searched), first, neighbours, unit=unit)
-    return DescriptionPlan(chosen, left_out, budget, neighbours, unit, discovery, rest)
+    vote = None
+    if voting:
+        part_of_all = min(LIMITS.vote_epsilon * len(voting), LIMITS.votes_epsilon)
+        columns_voted = OpenDomain([OpenKind((name,)) for name in voting])
+        paid = Budget(epsilon=part_of_all * budget.epsilon)
+        vote = plan_discovery(columns_voted, paid, neighbours, unit=unit)
+    widest = exact(tails, "tails")
+    return DescriptionPlan(chosen, left_out, budget, neighbours, unit, part, widest, vote)
 
 
 def _parts(
@@ -764,12 +878,13 @@ def describe(
 ) -> Description:
     """Describe every column of a table, from nothing but the table and a budget.
 
-    Three tenths of the budget discover the values of texts and the ranges of numbers and dates;
-    the rest releases counts, nulls, quartiles and means on the domain that this completes.
+    Of columns without a type a vote decides what they are, for 15% of epsilon at most. Of what
+    is left three tenths discover the values of texts and the ranges of numbers and dates; the rest
+    releases counts, nulls, quartiles and means on the domain that this completes.
 
-    Privacy: the whole is (epsilon, delta)-differentially private: two releases within parts that
-    add up to it, each debited before its noise is drawn (docs/proofs/keys.md, docs/proofs/ranges.md
-    and docs/proofs/measuring.md; composition: docs/proofs/accounting.md).
+    Privacy: the whole is (epsilon, delta)-differentially private: releases within parts that add up
+    to it, each debited before its noise is drawn (docs/proofs/kinds.md, docs/proofs/keys.md,
+    docs/proofs/ranges.md and docs/proofs/measuring.md; composition: docs/proofs/accounting.md).
     Neighbours: as given.
 
     Args:
@@ -778,8 +893,8 @@ def describe(
         delta: Its delta; 0 for pure epsilon, which columns of texts do not allow.
         columns: The columns to describe; all that can be if None.
         kinds: What columns are, ``"category"``, ``"integer"``, ``"numeric"``, ``"datetime"`` or
-            ``"boolean"``, where their type (or in a file without types their name) does not say
-            it, or says something else, as of numbers that are codes.
+            ``"boolean"``, where their type does not say it, or says something else, as of numbers
+            that are codes; in a file without types in place of the vote.
         unit: Whose presence is protected; one row if None.
         neighbours: Which two tables must be hard to tell apart.
         ledger: The ledger of the table, opened or its path. Without one nothing remembers what was

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sfumato.digest import canonical_json
 from sfumato.domain.attributes import Attribute
 from sfumato.domain.discovery import Findings, OpenAttribute, OpenCategory, OpenDomain
+from sfumato.domain.open_kinds import OpenKind
 from sfumato.domain.open_ranges import OpenRange
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
 from sfumato.errors import PlanError
@@ -42,6 +43,7 @@ from sfumato.privacy.noise_laws import laplace_quantile
 from sfumato.privacy.range_law import RangeLaw, range_law
 from sfumato.random import WordSource, system_words
 from sfumato.release.provenance import cost_in_words
+from sfumato.run.kind_votes import kind_searches
 from sfumato.run.spine import PlanRun, ReleasePlan
 from sfumato.text import STORED, listing, shown
 from sfumato.types import Neighbours, Progress
@@ -348,6 +350,7 @@ def _key_searches(
 FINDERS: Final[dict[str, Finder]] = {
     OpenCategory.mechanism: Finder(_key_searches, needs_delta=True),
     OpenRange.mechanism: Finder(range_searches, needs_delta=False),
+    OpenKind.mechanism: Finder(kind_searches, needs_delta=False),
 }
 """By `OpenAttribute.mechanism`: who searches what."""
 

@@ -121,7 +121,17 @@ class RunLimits:
     stream_numbers: int = 2**25
     """Numbers that all streams of a counter hold together: some GiB, as Python integers."""
 
+    # kind_votes
+    vote_simulations: int = 400
+    """Simulated votes for a forecast: its share is sure to about one in 100."""
+    odd_noise: float = 10.0
+    """Times the scale of noise that odd values need to be spoken of: noise of five sizes is not."""
+
     # describe
+    vote_epsilon: Fraction = Fraction(1, 100)
+    """Of the epsilon, for the vote on the kind of one column: 1,000 records are enough at 1."""
+    votes_epsilon: Fraction = Fraction(3, 20)
+    """Of the epsilon, for all votes together at most: where there are more than 15 columns."""
     sure_range: float = 0.5
     """Share of simulated searches within an octave below which a range is said to be unsure."""
     described_columns: int = 100

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a discovery reads and draws: the keys of a table, and the range of a column.
+"""What a discovery reads and draws: keys of a table, the range and the kind of a column.
 
 `read_keys` returns all values of its columns, exact and unseen, with how many people have each:
 they stay in a temporary table of the engine, and only the numbers of people come into memory, so
@@ -17,7 +17,7 @@ and `above_threshold`.
 
 Papers: Korolova, Kenthapadi, Mishra, Ntoulas 2009, "Releasing search queries and clicks privately";
 Desfontaines, Voss, Gipson, Mandayam 2020, "Differentially private partition selection". Proofs:
-``docs/proofs/keys.md``, ``docs/proofs/ranges.md``.
+``docs/proofs/keys.md``, ``docs/proofs/ranges.md``, ``docs/proofs/kinds.md``.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ import numpy as np
 from sfumato.domain.attributes import MISSING, OTHER, is_text
 from sfumato.domain.domain import Domain
 from sfumato.domain.grids import RangeGrid
+from sfumato.domain.open_kinds import CLASSES, OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
 from sfumato.privacy.key_laws import BITS, GaussianKeys, KeyLaw, OptimalKeys
 from sfumato.privacy.range_law import RangeLaw
+from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
 from sfumato.text import listing
 from sfumato.types import Integers, Progress
@@ -48,7 +50,7 @@ from sfumato.vault.engine import Engine
 from sfumato.vault.noise import rounded_gaussian
 from sfumato.vault.select import permute_and_flip
 from sfumato.vault.sensitive import Redacted, Sensitive, sealed
-from sfumato.vault.sparse import above_threshold, answer
+from sfumato.vault.sparse import above_threshold, answer, answer_many
 from sfumato.vault.tables import Table
 from sfumato.vault.vault_limits import LIMITS
 
@@ -58,7 +60,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ExactKeys",
     "RangePlaces",
+    "noisy_classes",
     "published_numbers",
+    "read_classes",
     "read_grids",
     "read_keys",
     "search_range",
@@ -402,3 +406,35 @@ def _end(
     scores: Sensitive[Sequence[int]] = Sensitive([-int(records) for records in beyond])
     place = above_threshold(scores, [-threshold] * len(edges), law.ends, random)
     return edges[-1 if place is None else place]
+
+
+# Classes of the values of a column without types: docs/proofs/kinds.md
+
+
+def read_classes(
+    table: Table, attribute: OpenKind, unit: PrivacyUnit | None = None
+) -> Sensitive[Integers]:
+    """The exact numbers of records in the classes of a column, nulls left out.
+
+    Privacy: none; the result is exact and stays in the vault.
+    Neighbours: one row (or one unit) more or less changes the numbers by at most 1 (or
+    ``unit.rows``) in L1: docs/proofs/kinds.md, Lemma 1.
+    """
+    names = attribute.domain.names
+    counts = count_marginals(table, attribute.domain, [names], unit)
+    cells = np.ravel(counts.reveal(names))
+    sizes = np.zeros(len(CLASSES), dtype=np.int64)
+    for place, cell in zip(attribute.places, cells.tolist(), strict=True):
+        if place is not None:
+            sizes[place] += cell
+    return Sensitive(sizes)
+
+
+def noisy_classes(sizes: Sensitive[Integers], law: NoiseLaw, random: WordSource) -> list[int]:
+    """The numbers of records in the classes, each with Laplace noise.
+
+    Privacy: costs ``moves / law.scale`` for numbers that move by ``moves`` in L1:
+    docs/proofs/kinds.md, Theorem 1.
+    Neighbours: tables whose numbers differ by at most ``moves`` in L1.
+    """
+    return answer_many(Sensitive([int(size) for size in sizes.reveal()]), law, random)

@@ -233,7 +233,7 @@ def test_too_many_columns_are_refused_before_anything_is_spent():
         sf.describe(wide)
 
 
-def test_columns_of_csv_files_are_what_their_names_or_the_caller_say(tmp_path):
+def test_columns_of_csv_files_begin_with_their_names_or_what_the_caller_says(tmp_path):
     file = tmp_path / "people.csv"
     people(3000)[["age", "income", "sex"]].to_csv(file, index=False)
     plan = sf.plan_description(str(file), sf.Budget(epsilon=1, delta=1e-6))
