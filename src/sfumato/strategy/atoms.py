@@ -40,7 +40,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import must_stop, portion, spend, stop_in_time
 from sfumato.solve.nuclear import best_root, spanning_cells
-from sfumato.strategy.base import Block, Norm
+from sfumato.strategy.base import Block, Norm, minimum_measured
 from sfumato.strategy.matrix import (
     Columns,
     Dense,
@@ -436,6 +436,11 @@ def in_span(
     strategy. ``moves`` are how far neighbours move the queries, from the columns of these: the
     columns themselves unless given (``replacements``).
     """
+    rank = minimum_measured(workload, LIMITS.span_rank)
+    if rank > LIMITS.span_rank:  # before anything is listed
+        raise TooLarge(
+            f"the queries have a rank of {rank:,} or more; at most {LIMITS.span_rank:,} are mixed"
+        )
     columns = distinct_columns(workload.domain, workload.terms)
     queries = distinct_queries(columns, workload.terms, objective)
     used = np.flatnonzero(np.abs(queries.matrix).max(axis=0) > 0)

@@ -31,6 +31,8 @@ from sfumato.workload.workload import Workload
 __all__ = [
     "LOST",
     "best_on_cells",
+    "least_on_cells",
+    "least_on_columns",
 ]
 
 LOST = 1e-9  # of the bound: the rounding of eigenvalues
@@ -71,6 +73,26 @@ def best_on_cells(workload: Workload, drops: bool, above: int = 0) -> Factorizat
         if least <= optimum.upper * (1 + LIMITS.pairwise_rounding):
             break
     return None if best is None else replace(best, replace_one_bound=optimum.lower)
+
+
+def least_on_cells(workload: Workload, drops: bool) -> float:
+    """A lower bound on the weighted squared error of all strategies for replaced records, or 0.
+
+    That of ``best_on_cells``, to 1%: for Laplace noise, as no distance is shorter in L1 than in L2.
+    """
+    axes = _told_apart(workload)
+    if axes is None:
+        return 0.0
+    problem = _KindProblem.of(workload, axes)
+    return _weighed_kinds(problem, drops, LIMITS.pairwise_rough_tolerance).lower
+
+
+def least_on_columns(gram: Array, drops: bool) -> float:
+    """The same for ``F'WF`` of the different columns of queries that are listed."""
+    if len(gram) > LIMITS.pairwise_cut_cells or (len(gram) == 1 and not drops):
+        return 0.0
+    problem = _KindProblem((), (gram,), (0,))
+    return _weighed_kinds(problem, drops, LIMITS.pairwise_rough_tolerance).lower
 
 
 def _told_apart(workload: Workload) -> tuple[Axis, ...] | None:
@@ -237,7 +259,9 @@ class _KindOptimum:
     outside: Array
 
 
-def _weighed_kinds(problem: _KindProblem, drops: bool) -> _KindOptimum:
+def _weighed_kinds(
+    problem: _KindProblem, drops: bool, tolerance: float = LIMITS.pairwise_tolerance
+) -> _KindOptimum:
     """The best weights of pairs by kind, as ``_weighed_pairs``, which is the case of one part.
 
     With ``w_s(i, j)`` the weight of every pair of cells of classes i and j and kind s, L is
@@ -247,13 +271,12 @@ def _weighed_kinds(problem: _KindProblem, drops: bool) -> _KindOptimum:
     0, with weights of its own.
     """
     n, kinds = len(problem.grams[0]), len(problem.pairs)
-    is_public = not drops and problem.parts[0] == 0
+    is_public = not drops and problem.parts[0] == 0 and n > 1
     roots = list(problem.bases)
     if is_public:
         basis = _differences(n)
         roots[0] = _root(basis @ problem.grams[0] @ basis.T) @ basis
     weights, outside = np.ones((kinds, n, n)), np.full(n, float(drops))
-    tolerance = LIMITS.pairwise_tolerance
     if n > LIMITS.pairwise_fine_cells:
         tolerance = LIMITS.pairwise_rough_tolerance
         weights, outside = _spread(_weighed_kinds(problem.thinned, drops), n)

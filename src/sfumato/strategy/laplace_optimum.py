@@ -11,16 +11,19 @@ statistical queries under differential privacy".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf, prod
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
+from sfumato.solve.effort import portion
+from sfumato.solve.orbits import orbit_problem
 from sfumato.strategy.atoms import in_span, on_atoms
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import WeightedSets, fitted_product, shared_noise, table_block
-from sfumato.strategy.marginals import merged_tables, weighted_marginals
+from sfumato.strategy.marginals import marginals_optimum, merged_tables, weighted_marginals
 from sfumato.strategy.pieces import sum_of_bounds
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.strategy.templates import Template, best_template
@@ -31,6 +34,7 @@ from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
+    "gaussian_bound",
     "laplace_optimum",
 ]
 
@@ -41,8 +45,8 @@ NAME = "laplace-optimum"
 def laplace_optimum(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """The strategy of least error among templates, trees, marginals and matrices.
 
-    ``bound`` is a lower bound under L2, of all queries as one matrix or the sum of those of the
-    groups: valid under L1, and loose.
+    ``bound`` is a lower bound under L2, of all queries together: valid under L1, and loose
+    (``gaussian_bound``; docs/proofs/lower-bounds.md says by how much).
 
     The error of a strategy at unit noise is ``sum_q w_q^2 |r_q|^2 ||M||_{1->1}^2``. Unlike its L2
     counterpart (``solve/nuclear.py``) it is not convex, so several kinds of strategies are built,
@@ -92,11 +96,28 @@ def laplace_optimum(workload: Workload, noise: Noise, objective: Objective) -> S
     errors = [s.weighted_error(objective) for s in built]
     errors[: len(structured)] = [e * (1 - LIMITS.matrix_gain) for e in errors[: len(structured)]]
     best = built[errors.index(min(errors))]
-    whole = sum_of_bounds(workload) if structured else 0.0
-    # The largest error is no less than the mean one.
-    bounds = [whole if objective == "rmse" else whole / workload.queries]
-    bounds += [s.bound_for(objective) or 0.0 for s in built]
+    bounds = [s.bound_for(objective) or 0.0 for s in built]
+    if structured and not any(bounds):
+        bounds.append(gaussian_bound(workload, objective))
     return replace(best, bound=max(bounds) or None, objective=objective)
+
+
+def gaussian_bound(workload: Workload, objective: Objective) -> float:
+    """A lower bound on the weighted squared error of all groups together, at unit noise, or 0.
+
+    The optimum for Gaussian noise, to 1%: in closed form for tables of counts, by symmetries for
+    other products; where those are too many, the sum of what every group needs by itself.
+    """
+    tables = marginals_optimum(workload, objective)
+    if tables is not None:
+        return tables.bound_for(objective) or 0.0
+    whole = 0.0
+    with suppress(PlanError), portion(LIMITS.atom_bound_multiplications):
+        problem = orbit_problem(workload)
+        if problem is not None:
+            whole = problem.solve(LIMITS.atom_bound).lower
+    # The largest error is no less than the mean one.
+    return (whole or sum_of_bounds(workload)) / (1 if objective == "rmse" else workload.queries)
 
 
 def _is_proved(built: Sequence[Strategy], objective: Objective) -> bool:

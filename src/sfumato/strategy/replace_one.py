@@ -24,22 +24,23 @@ docs/mechanisms/factorization.md, "Replacing a record".
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
-from sfumato.solve.effort import EIGEN, must_stop, spend
+from sfumato.solve.effort import EIGEN, must_stop, portion, spend
 from sfumato.solve.nuclear import EIGEN_ROUNDING, best_root, certified_optimum
 from sfumato.solve.orbits import orbit_problem
 from sfumato.strategy.atoms import in_span, replacements
 from sfumato.strategy.base import Block, Strategy
-from sfumato.strategy.cell_pairs import LOST, best_on_cells
+from sfumato.strategy.cell_pairs import LOST, best_on_cells, least_on_cells, least_on_columns
 from sfumato.strategy.conditions import Conditions
 from sfumato.strategy.factorization import Factorization
-from sfumato.strategy.marginals import Marginals
-from sfumato.strategy.matrix import Dense, dense
+from sfumato.strategy.marginals import Marginals, marginals_optimum
+from sfumato.strategy.matrix import Dense, dense, distinct_columns, distinct_queries
 from sfumato.strategy.moves import BlockMoves
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective
@@ -48,6 +49,7 @@ from sfumato.workload.workload import Workload
 __all__ = [
     "best_for_pairs",
     "for_replace_one",
+    "least_for_replaced",
 ]
 
 
@@ -473,17 +475,49 @@ def for_replace_one(
 
 
 def _mixed(strategy: Strategy, objective: Objective, drops: bool) -> Strategy:
-    """The best of Laplace strategies, or a mixture made for the L1 diameter if that errs less."""
+    """The best of Laplace strategies, or a mixture made for the L1 diameter if that errs less.
+
+    With a lower bound for Gaussian noise, which holds for Laplace noise too.
+    """
     work = strategy.workload
-    if strategy.mechanism != "laplace-optimum" or all(t.is_table for t in work.terms):
+    if strategy.mechanism != "laplace-optimum":
+        return strategy
+    bounds = [least_for_replaced(work, objective, drops)]
+    bounds += [strategy.bound_for(objective) or 0.0] if drops else []
+    strategy = replace(strategy, replace_one_bound=max(bounds) or None)
+    if all(t.is_table for t in work.terms):
         return strategy
     least = strategy.weighted_error("rmse", "replace-one", drops)
     try:
         mixed = in_span(work, objective, least, with_bound=False, moves=replacements(drops))
     except PlanError:
         return strategy
-    options = [strategy, replace(mixed, bound=strategy.bound_for(objective), objective=objective)]
-    return min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
+    mixed = replace(
+        mixed,
+        bound=strategy.bound_for(objective),
+        replace_one_bound=strategy.replace_one_bound,
+        objective=objective,
+    )
+    return min([strategy, mixed], key=lambda s: s.weighted_error(objective, "replace-one", drops))
+
+
+def least_for_replaced(workload: Workload, objective: Objective, drops: bool) -> float:
+    """A lower bound on the weighted squared error of every strategy, or 0: that of the optimum.
+
+    In closed form for tables of counts; on cells for other products; on columns for other queries.
+    """
+    tables = marginals_optimum(workload, objective)
+    if tables is not None:
+        return _marginals(tables, objective, drops).replace_one_bound or 0.0
+    with portion(LIMITS.atom_bound_multiplications):
+        whole = least_on_cells(workload, drops)
+        if not whole and workload.queries <= LIMITS.pairwise_rank:
+            with suppress(PlanError):
+                columns = distinct_columns(workload.domain, workload.terms)
+                queries = distinct_queries(columns, workload.terms, "rmse")
+                matrix = np.asarray(queries.matrix, dtype=np.float64) * queries.weights[:, None]
+                whole = least_on_columns(matrix.T @ matrix, drops)
+    return whole if objective == "rmse" else whole / workload.queries
 
 
 def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Strategy:
