@@ -227,6 +227,45 @@ def affine(cells: int) -> Work:
     )
 
 
+def copies(count: int) -> Work:
+    """One condition, asked so many times: it is one query."""
+    return sf.predicates(_domain(8, 3), ["a0 < 3 AND a1 = 1"] * count)
+
+
+def _ends(count: int, cells: int) -> list[tuple[int, int]]:
+    draw = _sequence(7)
+    ends = (sorted((next(draw) % cells, next(draw) % cells)) for _ in range(count))
+    return [(low, high + 1) for low, high in ends]
+
+
+def _rows(ends: Sequence[tuple[int, int]], cells: int) -> list[list[int]]:
+    return [[int(low <= c < high) for c in range(cells)] for low, high in ends]
+
+
+def spelled(way: int) -> Work:
+    """The same intervals as a product, as coefficients, as conditions and in SQL."""
+    domain, ends = _domain(64), _ends(40, 64)
+    texts = [f"a0 >= {low} AND a0 < {high}" for low, high in ends]
+    if way == 0:
+        return sf.product(domain, {"a0": _rows(ends, 64)})
+    if way == 1:
+        return sf.explicit(domain, ["a0"], _rows(ends, 64))
+    if way == 2:
+        return sf.predicates(domain, texts)
+    return _union([sf.sql(domain, f"SELECT COUNT(*) FROM t WHERE {text}") for text in texts])
+
+
+def intervals(count: int) -> Work:
+    """So many random intervals of 2,000 cells."""
+    return sf.explicit(_domain(2000), ["a0"], _rows(_ends(count, 2000), 2000))
+
+
+def prefixes_beside_tables(cells: int) -> Work:
+    """Running totals of one attribute by another, beside all 2-way tables of four."""
+    domain = _domain(cells, 2, 5, 8)
+    return sf.prefixes(domain, "a0", by=["a1"]) | sf.marginals(domain, 2)
+
+
 SWEEPS = (
     Sweep(
         "SQL: ranges by sex",
@@ -304,11 +343,28 @@ SWEEPS = (
         sql_products,
         PURE,
     ),
+    Sweep("k copies of a condition, Laplace", "none", (1, 2, 5, 10, 100), copies, PURE),
+    Sweep("40 intervals in four spellings, Laplace", "none", (0, 1, 2, 3), spelled, PURE),
+    Sweep(
+        "intervals on 2,000 cells, Laplace",
+        "256 queries, 512 atoms",
+        (200, 255, 257, 300, 360, 400),
+        intervals,
+        PURE,
+        is_slow=True,
+    ),
     Sweep(
         "replaced: running totals",
-        "160 cells",
-        (120, 150, 159, 160, 161, 180, 220),
+        "96 and 512 cells",
+        (80, 95, 97, 120, 160, 220, 400, 511, 513, 600),
         prefixes,
+        neighbours="replace-one",
+    ),
+    Sweep(
+        "replaced: running totals by sex beside tables",
+        "96 cells",
+        (12, 24, 40, 60, 80, 100),
+        prefixes_beside_tables,
         neighbours="replace-one",
     ),
 )

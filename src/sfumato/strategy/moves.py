@@ -232,12 +232,14 @@ def squared_diameter(term: Term) -> float:
     Returns:
         The bound.
     """
-    longest = greatest_column_power([term], [1.0], 2).power
-    bounds = [longest * (2.0 if term.is_nonnegative else 4.0)]
-    own = term.squared_diameter()
-    if own is None:
-        own = _farthest(term, 2)
-    return min(bounds if own is None else [*bounds, own * ROUND_UP])
+    if term not in _DIAMETERS:
+        longest = greatest_column_power([term], [1.0], 2).power
+        bounds = [longest * (2.0 if term.is_nonnegative else 4.0)]
+        own = term.squared_diameter()
+        if own is None:
+            own = _farthest(term, 2)
+        _DIAMETERS[term] = min(bounds if own is None else [*bounds, own * ROUND_UP])
+    return _DIAMETERS[term]
 
 
 def l1_diameter(term: Term) -> float:
@@ -254,6 +256,7 @@ def l1_diameter(term: Term) -> float:
 
 # Strategies of one workload measure the same terms.
 _FARTHEST: WeakKeyDictionary[Term, dict[int, float]] = WeakKeyDictionary()
+_DIAMETERS: WeakKeyDictionary[Term, float] = WeakKeyDictionary()
 
 
 def _farthest(term: Term, p: int) -> float | None:
@@ -293,13 +296,14 @@ def farthest_move(terms: Sequence[Term], scales: Sequence[float], p: int) -> flo
     Returns:
         The power, exact while the work is affordable; None where blocks or cells are too many.
     """
-    stored = [_whole(t) for t in terms]
     domain = terms[0].domain
     names = domain.in_order(frozenset().union(*(t.attributes for t in terms)))
     shape = [domain[n].size for n in names]
     cells = prod(shape)
-    is_many = len(terms) > LIMITS.joint_blocks or cells > LIMITS.joint_cells
-    if is_many or all(s is None for s in stored):
+    if len(terms) > LIMITS.joint_blocks or cells > LIMITS.joint_cells:
+        return None
+    stored = [_whole(t) for t in terms]
+    if all(s is None for s in stored):
         return None
     blocks, labels, factors = [], [], []
     places = np.unravel_index(np.arange(cells), shape)

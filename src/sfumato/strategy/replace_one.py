@@ -44,6 +44,7 @@ from sfumato.strategy.matrix import Dense, dense, distinct_columns, distinct_que
 from sfumato.strategy.moves import BlockMoves
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective
+from sfumato.workload.sensitivity import greatest_column_power
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -560,8 +561,7 @@ def _maximum_moves(strategy: Strategy, drops: bool) -> BlockMoves:
     """One move that stands for all: every block by its own diameter."""
     widest = np.array(strategy.block_diameters(2))
     if drops:
-        ones = np.eye(len(widest))
-        alone = [strategy.maximum_column(2, unit.tolist()).power for unit in ones]
+        alone = [greatest_column_power([b.term], [1.0], 2).power for b in strategy.blocks]
         widest = np.maximum(widest, alone)
     count = len(widest)
     return BlockMoves(widest[:, None], np.arange(count), np.ones(count), np.ones(count))

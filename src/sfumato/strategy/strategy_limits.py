@@ -155,8 +155,8 @@ class StrategyLimits:
     """Cells times groups of queries that are looked at for it."""
     atom_entries: int = 2**24
     """Coefficients of a group, or of all queries on their atoms, that are compared."""
-    atoms: int = 512
-    """Atoms on which strategies are searched: a step multiplies matrices of this size."""
+    atoms: int = 1536
+    """Atoms on which strategies are searched, as many as classes of a template: dense matrices."""
     atom_multiplications: float = 4e10
     """Multiplications of one search: below two seconds."""
     atom_starts: int = 6
