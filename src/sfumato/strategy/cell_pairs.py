@@ -59,7 +59,10 @@ def best_on_cells(workload: Workload, drops: bool, above: int = 0) -> Factorizat
         return None
     if not drops and len(problem.bases[0]) < len(problem.grams[0]):
         return None  # the public total need not be a combination of queries
-    optimum = _weighed_kinds(problem, drops)
+    try:
+        optimum = _weighed_kinds(problem, drops)
+    except np.linalg.LinAlgError:
+        return None
     best: Factorization | None = None
     least = np.inf
     for bits in LIMITS.pairwise_cell_bits:
@@ -79,20 +82,29 @@ def least_on_cells(workload: Workload, drops: bool) -> float:
     """A lower bound on the weighted squared error of all strategies for replaced records, or 0.
 
     That of ``best_on_cells``, to 1%: for Laplace noise, as no distance is shorter in L1 than in L2.
+    Of many classes every so manyth counts: what serves all cells serves some of them.
     """
     axes = _told_apart(workload)
     if axes is None:
         return 0.0
     problem = _KindProblem.of(workload, axes)
-    return _weighed_kinds(problem, drops, LIMITS.pairwise_rough_tolerance).lower
+    while len(problem.grams[0]) > LIMITS.pairwise_fine_cells:
+        problem = problem.thinned_by(2)
+    return _least(problem, drops)
 
 
 def least_on_columns(gram: Array, drops: bool) -> float:
     """The same for ``F'WF`` of the different columns of queries that are listed."""
     if len(gram) > LIMITS.pairwise_cut_cells or (len(gram) == 1 and not drops):
         return 0.0
-    problem = _KindProblem((), (gram,), (0,))
-    return _weighed_kinds(problem, drops, LIMITS.pairwise_rough_tolerance).lower
+    return _least(_KindProblem((), (gram,), (0,)), drops)
+
+
+def _least(problem: _KindProblem, drops: bool) -> float:
+    try:
+        return _weighed_kinds(problem, drops, LIMITS.pairwise_rough_tolerance).lower
+    except np.linalg.LinAlgError:
+        return 0.0
 
 
 def _told_apart(workload: Workload) -> tuple[Axis, ...] | None:
@@ -164,10 +176,8 @@ class _KindProblem:
         parts = tuple(sorted(grams))
         return cls(axes, tuple(grams[t] for t in parts), parts)
 
-    @property
-    def thinned(self) -> _KindProblem:
-        """The same where records are in some of the classes only: its weights are a first guess."""
-        step = LIMITS.pairwise_thinned
+    def thinned_by(self, step: int) -> _KindProblem:
+        """The same where records are in every so manyth class only."""
         return _KindProblem(self.axes, tuple(g[::step, ::step] for g in self.grams), self.parts)
 
     @cached_property
@@ -279,7 +289,9 @@ def _weighed_kinds(
     weights, outside = np.ones((kinds, n, n)), np.full(n, float(drops))
     if n > LIMITS.pairwise_fine_cells:
         tolerance = LIMITS.pairwise_rough_tolerance
-        weights, outside = _spread(_weighed_kinds(problem.thinned, drops), n)
+        weights, outside = _spread(
+            _weighed_kinds(problem.thinned_by(LIMITS.pairwise_thinned), drops), n
+        )
     weights[0][np.diag_indices(n)] = 0.0
     best: tuple[Array, ...] = ()
     lower, upper, before, power = 0.0, np.inf, 0.0, LIMITS.pairwise_power

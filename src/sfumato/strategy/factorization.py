@@ -227,21 +227,8 @@ class Factorization(SumOfProducts):
             piece = self._piece(b)
             entries = piece.entries if piece.residual_axes else piece.entries - piece.entries[:, :1]
             columns = entries.astype(np.float64)
-            gram = np.asarray(columns.T @ columns, dtype=np.float64)
-            out.append(self._on_all_classes(piece, gram))
+            out.append(np.asarray(columns.T @ columns, dtype=np.float64))
         return out
-
-    def _on_all_classes(self, piece: Piece, gram: Array) -> Array:
-        """A matrix on the classes of a piece as one on the classes of all axes."""
-        wide = [a for a in self.axes if a.classes > 1]
-        if len(piece.class_axes) == len(wide):
-            return gram
-        held = {piece.axes[i].name for i in piece.class_axes}
-        shape = [a.classes if a.name in held else 1 for a in wide]
-        whole = [a.classes for a in wide]
-        spread = np.broadcast_to(gram.reshape(shape * 2), whole * 2)
-        size = prod(whole)
-        return np.asarray(spread.reshape(size, size), dtype=np.float64)
 
     def _class_gram(self, axis: Axis, factors: Factors) -> Array:
         """The Gram matrix on class sums (not on unit vectors)."""

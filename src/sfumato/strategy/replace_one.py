@@ -509,7 +509,7 @@ def least_for_replaced(workload: Workload, objective: Objective, drops: bool) ->
     """
     tables = marginals_optimum(workload, objective)
     if tables is not None:
-        return _marginals(tables, objective, drops).replace_one_bound or 0.0
+        return for_replace_one(tables, objective, drops).replace_one_bound or 0.0
     with portion(LIMITS.atom_bound_multiplications):
         whole = least_on_cells(workload, drops)
         if not whole and workload.queries <= LIMITS.pairwise_rank:

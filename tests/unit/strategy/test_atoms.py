@@ -185,7 +185,7 @@ def test_the_gradient_of_the_span_error_is_its_slope() -> None:
 
 
 def test_too_many_kinds_of_cells_are_refused_before_they_are_listed() -> None:
-    wide = sf.Domain({"x": 600})
+    wide = sf.Domain({"x": 1600})
     with pytest.raises(TooLarge, match="atoms"):
         atoms_of(wide, sf.prefixes(wide, "x").terms)
     long = sf.Domain({"x": 2**11, "y": 2**11})
