@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import sfumato as sf
+from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
 __all__ = ["KINDS", "STREAM", "Case", "Key", "along", "cases"]
@@ -146,11 +147,26 @@ def _prefixed_tables() -> Iterator[Case]:
 
 def _others() -> Iterator[Case]:
     """Census tables: unions of different products on the same attributes; random conditions."""
-    for title, holds in (("affine", lambda i, j: i + j), ("absdiff", lambda i, j: abs(i - j))):
-        keys = ((f"1-way prefixes and 2-way {title}", "10^10"),)
-        yield Case("rmse", keys, lambda h=holds: pairs_below((10,) * 10, h))
+    below = {"affine": lambda i, j: i + j, "absdiff": lambda i, j: abs(i - j)}
+    for title, attributes, is_long in (
+        ("affine", 10, False),
+        ("absdiff", 10, False),
+        ("absdiff", 40, False),
+        ("affine", 5, True),
+    ):
+        keys = ((f"1-way prefixes and 2-way {title}", f"10^{attributes}"),)
+        sizes, holds = (10,) * attributes, below[title]
+        yield Case("rmse", keys, lambda s=sizes, h=holds: pairs_below(s, h), is_long)
+    keys = (("1-way ranges; 2-way affine; 3-way prefixes", "10^10"),)
+    yield Case("rmse", keys, mixed_ways)
     keys = (("1-way prefixes and 2-way affine", "50x100x7x4x2"),)
-    yield Case("rmse", keys, lambda: pairs_below(CPS, lambda i, j: i + j))
+    yield Case("rmse", keys, lambda: pairs_below(CPS, below["affine"]))
+    keys = (("1-way prefixes (cells of the last three) and 2-way affine", "50x100x7x4x2"),)
+    yield Case("rmse", keys, lambda: pairs_below(CPS, below["affine"], 2))
+    keys = (("1-way prefixes and 2-way affine", "101^12"),)
+    yield Case("rmse", keys, lambda: pairs_below((101,) * 12, below["affine"]), is_long=True)
+    keys = (("all 2-way marginals and 500 random 3-way boxes", "10^10"),)
+    yield Case("rmse", keys, lambda: boxes(500), is_long=True)
     yield Case("rmse", (("200 random rectangles", "10^12"),), lambda: rectangles(200))
     for leaves in (10_000, 1_000_000):
         keys = (("irregular levels by age and sex", f"{leaves:,} leaves x 14"),)
@@ -262,15 +278,47 @@ def rows_of(listed: object, size: int) -> str | np.ndarray:
 
 
 def pairs_below(
-    sizes: Sequence[int], value: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    sizes: Sequence[int],
+    value: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ordered: int | None = None,
 ) -> Workload:
-    """Running totals of every attribute, and of a number made of every two of them."""
+    """Running totals of every attribute, and of a number made of every two of them.
+
+    The attributes from the ``ordered``-th on are counted by cells in place of running totals.
+    """
     domain = sf.Domain({f"x{i}": n for i, n in enumerate(sizes)})
-    work = sf.prefixes(domain, "x0")
-    for name in domain.names[1:]:
-        work = work | sf.prefixes(domain, name)
-    for first, second in combinations(domain.names, 2):
-        numbers = value(*np.indices((domain[first].size, domain[second].size)))
+    terms: list[Term] = []
+    for i, name in enumerate(domain.names):
+        kind = "prefix" if ordered is None or i < ordered else "identity"
+        terms += sf.product(domain, {name: kind}).terms
+    for pair in combinations(domain.names, 2):
+        numbers = value(*np.indices([domain[name].size for name in pair]))
         rows = [(numbers <= c).reshape(-1) for c in range(int(numbers.max()) + 1)]
-        work = work | sf.explicit(domain, [first, second], np.array(rows, dtype=float))
-    return work
+        terms += sf.explicit(domain, list(pair), np.array(rows, dtype=float)).terms
+    return Workload(domain, tuple(terms))
+
+
+def mixed_ways() -> Workload:
+    """Ranges of ten attributes, sums of every two, running totals of every three."""
+    pairs = pairs_below((10,) * 10, lambda i, j: i + j)
+    domain = pairs.domain
+    terms = [t for t in pairs.terms if len(t.attributes) == 2]
+    for name in domain.names:
+        terms += sf.product(domain, {name: "ranges"}).terms
+    for three in combinations(domain.names, 3):
+        terms += sf.product(domain, dict.fromkeys(three, "prefix")).terms
+    return Workload(domain, tuple(terms))
+
+
+def boxes(count: int) -> Workload:
+    """All tables of two of ten attributes, and random boxes on three of them."""
+    rng = np.random.default_rng(0)
+    domain = sf.Domain({f"x{i}": 10 for i in range(10)})
+    listed = []
+    for _ in range(count):
+        sides = []
+        for i in sorted(rng.choice(10, 3, replace=False).tolist()):
+            first, last = sorted(rng.integers(0, 10, 2).tolist())
+            sides.append(sf.attribute(domain, f"x{i}").between(first, last))
+        listed.append(sides[0] & sides[1] & sides[2])
+    return sf.marginals(domain, 2) | sf.predicates(domain, listed)

@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from sfumato.vault.derived import JoinSource as JoinSource
     from sfumato.vault.sources import CsvSource as CsvSource
     from sfumato.vault.sources import SqlSource as SqlSource
+    from sfumato.workload.build import circular_ranges as circular_ranges
     from sfumato.workload.build import conjunctions as conjunctions
     from sfumato.workload.build import covariances as covariances
     from sfumato.workload.build import explicit as explicit
@@ -154,6 +155,7 @@ _HOMES = {
     "Workload": "sfumato.workload.workload",
     # Builders of workloads.
     "attribute": "sfumato.workload.predicates",
+    "circular_ranges": "sfumato.workload.build",
     "conjunctions": "sfumato.workload.build",
     "covariances": "sfumato.workload.build",
     "explicit": "sfumato.workload.build",

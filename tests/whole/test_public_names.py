@@ -37,7 +37,16 @@ NOUNS = {
     *("SqlSource", "Stream", "StreamPlan", "Watch", "Workload"),
 }
 BUILDERS = {
-    *("attribute", "conjunctions", "covariances", "explicit", "marginals", "means", "moments"),
+    *(
+        "attribute",
+        "circular_ranges",
+        "conjunctions",
+        "covariances",
+        "explicit",
+        "marginals",
+        "means",
+        "moments",
+    ),
     *("persons",),
     *("predicates", "predictions", "prefixes", "product", "ranges", "sql", "standard_deviations"),
     *("sums", "top", "unparsed", "variances", "windows"),

@@ -36,6 +36,7 @@ weighted Fourier factorizations (arXiv 2512.21499) for pairs that are no product
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -247,7 +248,8 @@ class _Solver:
                 sizes = np.sqrt(np.bincount(own, scaled**2)).tolist()
                 first = [int(np.flatnonzero(own == n)[0]) for n in range(len(number))]
                 tables = [parts[p].tables[i] for p in first]
-                one = self.of_rows(list(number), tables, sizes if len(number) > 1 else [1.0])
+                alike = sizes if len(number) > 1 else [1.0]
+                one = self.of_rows(list(number), tables, alike, is_factor=len(ways) > 2)
                 ends = np.cumsum([0, *(len(t) for t in tables)])
                 sums = np.array([one.errors[a:b].sum() for a, b in pairwise(ends)])
                 errors[:, i] = sums[own]
@@ -256,14 +258,22 @@ class _Solver:
         return _SolvedSet(tuple(measured), total)
 
     def of_rows(
-        self, keys: Sequence[object], tables: Sequence[Array], weights: Sequence[float]
+        self,
+        keys: Sequence[object],
+        tables: Sequence[Array],
+        weights: Sequence[float],
+        is_factor: bool = False,
     ) -> _Measured:
-        """The optimum of the rows of some tables, all rows of a table of one weight."""
-        key = (*keys, *weights)
+        """The optimum of the rows of some tables, all rows of a table of one weight.
+
+        ``is_factor``: it is measured as a product with two or more others.
+        """
+        key = (*keys, *weights, is_factor)
         if key not in self._made:
             rows = tables[0] if len(tables) == 1 else np.concatenate(tables)
             sizes = np.repeat(weights, [len(t) for t in tables])
-            self._made[key] = _estimated(rows, sizes) if self.is_rough else _solved(rows, sizes)
+            rough = self.is_rough
+            self._made[key] = _estimated(rows, sizes) if rough else _solved(rows, sizes, is_factor)
         return self._made[key]
 
 
@@ -298,12 +308,19 @@ def _triangle(rows: Array) -> Array:
     return np.asarray(np.linalg.qr(rows, mode="r"), dtype=np.float64)
 
 
-def _solved(rows: Array, weights: Array) -> _Measured:
-    """The optimum in whole numbers."""
+def _solved(rows: Array, weights: Array, is_factor: bool) -> _Measured:
+    """The optimum in whole numbers, of as few bits as may be."""
     basis, coordinates, root, mixing = _root(rows, weights, LIMITS.matrix_tolerance)
-    independent = rows[basis]
+    whole = rows[basis].astype(np.int64)
+    common = np.gcd.reduce(whole, axis=1)
+    independent = (whole // common[:, None]).astype(np.float64)
+    coordinates, root, mixing = coordinates * common, root * common, mixing * common
     options = invertible_mixing(mixing, independent)
-    entries = rounded_mixing(options, root, independent, np.ones(len(root)), "rmse")
+    ones = np.ones(len(root))
+    finest = (LIMITS.entry_bits, LIMITS.matrix_rounding)
+    coarser = (LIMITS.interaction_bits, LIMITS.interaction_rounding)
+    how = coarser if is_factor else finest
+    entries = rounded_mixing(options, root, independent, ones, "rmse", *how)
     reach = float(np.abs(entries.astype(np.float64)).sum(axis=1).max() * np.abs(independent).max())
     if reach > EXACT:
         raise TooLarge("measured interactions need more than 53 bits; round the queries")
@@ -429,9 +446,12 @@ def interactions(workload: Workload) -> Interactions:
     options = _options(groups, _equal(workload.domain, names))
     by_option = [collected(groups, weights) for weights in options]
     errors = [_total(queries) for queries in by_option]
-    best = int(np.argmin(errors))
     bound = interaction_bound(groups, options, by_option, errors)
-    return _built(workload, groups, by_option[best], bound)
+    *others, last = np.argsort(errors, kind="stable").tolist()
+    for option in others:
+        with suppress(TooLarge):  # products of large weights may need too many bits
+            return _built(workload, groups, by_option[option], bound)
+    return _built(workload, groups, by_option[last], bound)
 
 
 def _total(queries: Mapping[Names, SetQueries]) -> float:
@@ -466,6 +486,8 @@ def _built(
         if one.key not in solved:
             solved[one.key] = solver.of_set(one)
     total = sum(sqrt(solved[one.key].error) for one in queries.values())
+    if max(s.column for s in solved.values()) > LIMITS.interaction_column:
+        raise TooLarge("measured products of interactions need more bits than noise is drawn with")
     blocks = []
     reads: list[list[tuple[Integers, int, KroneckerReading]]] = [[] for _ in workload.terms]
     shared: dict[tuple[object, ...], KroneckerReading] = {}

@@ -322,7 +322,13 @@ def _directions(mixing: Array) -> tuple[Array, Array]:
 
 
 def rounded_mixing(
-    options: list[Array], coordinates: Array, basis: Numbers, weights: Array, objective: Objective
+    options: list[Array],
+    coordinates: Array,
+    basis: Numbers,
+    weights: Array,
+    objective: Objective,
+    bits_tried: Sequence[int] = LIMITS.entry_bits,
+    rounding: float = LIMITS.matrix_rounding,
 ) -> Integers:
     """Integers in proportion to a mixing, as few bits as rounding may cost, of the least error.
 
@@ -339,8 +345,8 @@ def rounded_mixing(
     least = np.inf
     is_late = must_stop()
     for mixing in options:
-        aim = np.inf if is_late else error(mixing) * (1 + LIMITS.matrix_rounding)
-        for bits in LIMITS.entry_bits[-1:] if is_late else LIMITS.entry_bits:
+        aim = np.inf if is_late else error(mixing) * (1 + rounding)
+        for bits in bits_tried[-1:] if is_late else bits_tried:
             unit = float(np.abs(mixing).max()) / 2**bits
             entries: Integers = np.rint(mixing / unit).astype(np.int64)
             matrix = entries.astype(np.float64)

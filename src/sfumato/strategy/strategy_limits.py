@@ -369,6 +369,12 @@ class StrategyLimits:
     """Cells of a set of attributes up to which the groups that ask for it share it as matrices."""
     interaction_polar_side: int = 2**11
     """Queries or cells of a group whose polar factor is found for a lower bound."""
+    interaction_bits: tuple[int, ...] = (4, 5, 6, 7, 8, 10, 12, 14)
+    """Bits of integers along one of three or more attributes: their product is measured."""
+    interaction_rounding: float = 2e-3
+    """Part of the error that rounding such integers may add."""
+    interaction_column: float = 2.0**100
+    """Squared length of a column of integers: noise is drawn up to a scale of 2^60."""
     interaction_middle: int = 5
     """Weight of the cells between the first and the last, where those are heavier."""
     interaction_ends: tuple[int, ...] = (7, 9, 11)

@@ -60,6 +60,7 @@ __all__ = [
     "as_condition",
     "cell_queries",
     "check_domain",
+    "circular_ranges",
     "conjunctions",
     "covariances",
     "explicit",
@@ -123,7 +124,7 @@ def product(domain: Domain, queries: Mapping[str, QuerySpec], name: str | None =
     """All combinations of one query per named attribute; other attributes are totalled.
 
     A query set is ``"total"``, ``"identity"``, ``"prefix"``, ``"ranges"``, ``"windows(8)"``,
-    ``"groups(LEVEL)"`` or a matrix with one row per query.
+    ``"circular"``, ``"groups(LEVEL)"`` or a matrix with one row per query.
 
     Args:
         domain: What a record may look like.
@@ -338,6 +339,59 @@ def windows(domain: Domain, attr: str, width: int, by: Sequence[str] = ()) -> Wo
     if isinstance(width, bool) or not isinstance(width, int):
         raise WorkloadError(f"the width of windows is a whole number, got {shown(width)}")
     return _along(domain, attr, by, f"windows({width})")
+
+
+def circular_ranges(domain: Domain, attr: str, by: Sequence[str] = ()) -> Workload:
+    """All intervals of neighbouring cells in a circle, for each combination of ``by``.
+
+    The first cell follows the last one: hours from 22 to 5, or months from November to February. On
+    n cells these are ``n (n - 1)`` intervals and the total.
+
+    Args:
+        domain: What a record may look like.
+        attr: The attribute whose cells are in a circle, in the order of the schema.
+        by: Attributes whose combinations each have their own intervals.
+
+    Returns:
+        One query per interval and combination.
+
+    Raises:
+        WorkloadError: There is no such attribute, or it has cells for other and missing values.
+        TooLarge: The intervals of so many cells cannot be listed.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"hour": 24})
+    >>> len(sf.circular_ranges(domain, "hour"))
+    553
+    """
+    check_domain(domain, "circular_ranges")
+    queries: dict[str, QuerySpec] = {attr: _circular(domain[attr])}
+    for name in _names(by, "by"):
+        other, cells = cell_queries(domain, name)
+        if other in queries:
+            raise WorkloadError(f"{attr!r} by {', '.join(by)} names {other!r} twice")
+        queries[other] = cells
+    return product(domain, queries, f"circular ranges {_by(attr, by)}")
+
+
+def _circular(attribute: Attribute) -> Matrix:
+    """The rows of all intervals in a circle: by length, then by the first cell; the total last."""
+    n = attribute.size
+    if n != attribute.value_count:
+        raise WorkloadError(
+            f"attribute {attribute.name!r} has cells for other or missing values, which are in "
+            "no circle; drop them in the schema, or list the intervals with sf.predicates"
+        )
+    count = n * (n - 1) + 1
+    check_entries(count * n, f"the circular ranges of {attribute.name!r}")
+    lengths, first = np.divmod(np.arange(count), n)
+    along = (np.arange(n) - first[:, None]) % n
+    names = [str(label) for label in attribute.labels]
+    last = (first + lengths) % n
+    pairs = zip(first.tolist(), last.tolist(), lengths.tolist(), strict=True)
+    labels = [names[a] if k == 0 else f"{names[a]} to {names[b]}" for a, b, k in pairs]
+    labels[-1] = "all"
+    return Matrix.of(along <= lengths[:, None], tuple(labels), "circular ranges")
 
 
 def conjunctions(domain: Domain, ways: int, attributes: Sequence[str] | None = None) -> Workload:
@@ -1106,6 +1160,8 @@ def _query_set(attribute: Attribute, spec: QuerySpec) -> QuerySet:
     }
     if spec.strip() in simple:
         return simple[spec.strip()](attribute.size)
+    if spec.strip() == "circular":
+        return _circular(attribute)
     match = re.fullmatch(r"\s*(windows|groups)\s*\((.*)\)\s*", spec, re.DOTALL)
     if match and match[1] == "groups":
         return level_queries(attribute, attribute.level(match[2].strip()))
@@ -1113,5 +1169,5 @@ def _query_set(attribute: Attribute, spec: QuerySpec) -> QuerySet:
         return Windows(attribute.size, int(match[2]))
     raise WorkloadError(
         f"attribute {attribute.name!r}: {shown(spec)} is not a query set; allowed are total, "
-        "identity, prefix, ranges, windows(WIDTH), groups(LEVEL) or a matrix"
+        "identity, prefix, ranges, windows(WIDTH), circular, groups(LEVEL) or a matrix"
     )

@@ -33,6 +33,7 @@ from sfumato.text import did_you_mean, either, got, listing, shown
 from sfumato.toml import STRICT, KeyPath, TomlFile, validated
 from sfumato.types import Array
 from sfumato.workload.build import (
+    circular_ranges,
     conjunctions,
     covariances,
     marginals,
@@ -90,6 +91,10 @@ class _Prefix(_By):
 
 class _Ranges(_By):
     ranges: str
+
+
+class _Circular(_By):
+    circular_ranges: str
 
 
 class _Windows(_By):
@@ -162,6 +167,10 @@ _KINDS: Final[dict[str, tuple[type[_Entry], Callable[..., Workload]]]] = {
     "marginals": (_Marginals, _marginals),
     "prefix": (_Prefix, lambda d, e, _: prefixes(d, e.prefix, e.by)),
     "ranges": (_Ranges, lambda d, e, _: ranges(d, e.ranges, e.by)),
+    "circular_ranges": (
+        _Circular,
+        lambda d, e, _: circular_ranges(d, e.circular_ranges, e.by),
+    ),
     "windows": (_Windows, lambda d, e, _: windows(d, e.windows, e.width, e.by)),
     "means": (_Means, lambda d, e, _: means(d, e.means, e.by, e.values)),
     "sums": (_Sums, lambda d, e, _: sums(d, e.sums, e.by, e.power)),

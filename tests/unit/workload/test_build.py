@@ -109,6 +109,34 @@ def test_a_product_is_given_as_a_mapping() -> None:
         sf.product(DOMAIN, {"agee": "prefix"})
 
 
+def test_circular_ranges_are_all_arcs_and_the_total_once() -> None:
+    domain = sf.Domain({"hour": 5, "sex": 2})
+    work = sf.circular_ranges(domain, "hour")
+    rows = work.terms[0].dense().astype(int).tolist()
+    arcs = {tuple(int((c - a) % 5 < k) for c in range(5)) for a in range(5) for k in range(1, 6)}
+    assert len(rows) == len(arcs) == 21
+    assert {tuple(row) for row in rows} == arcs
+    assert work.terms[0].as_product().factors[0][1].row_labels[8] == "3 to 4"  # type: ignore[union-attr]
+    assert work.terms[0].as_product().factors[0][1].row_labels[9] == "4 to 0"  # type: ignore[union-attr]
+    by_sex = sf.circular_ranges(domain, "hour", by=["sex"])
+    assert by_sex.digest() == sf.product(domain, {"hour": "circular", "sex": "identity"}).digest()
+    assert len(by_sex) == 42
+
+
+def test_circular_ranges_along_an_attribute_with_missing_values_are_refused() -> None:
+    domain = sf.Domain([sf.Integer("hour", 0, 23, nulls="missing")])
+    with pytest.raises(sf.WorkloadError, match="in no circle"):
+        sf.circular_ranges(domain, "hour")
+
+
+def test_circular_ranges_are_at_their_optimum_by_symmetry() -> None:
+    """All cells are alike: the bound of Li and Miklau (equal cell weights) is attained."""
+    work = sf.circular_ranges(sf.Domain({"hour": 24}), "hour")
+    singular = np.linalg.svd(work.terms[0].dense(), compute_uv=False)
+    plan = sf.plan(work, sf.Budget(mu=1), mechanism="factorization", cache=False)
+    assert plan.gamma == pytest.approx(singular.sum() / np.sqrt(24 * len(work)), rel=2e-4)
+
+
 def test_prefixes_ranges_and_windows_run_along_ordered_attributes() -> None:
     assert len(sf.prefixes(DOMAIN, "age", by=["sex", "smokes"])) == 6 * 3 * 2
     assert len(sf.ranges(DOMAIN, "age", by="sex")) == 21 * 3  # type: ignore[arg-type]

@@ -45,6 +45,7 @@ EQUAL = {
     'prefix = "age"': sf.prefixes(DOMAIN, "age"),
     'prefix = "age"\nby = ["sex", "smokes"]': sf.prefixes(DOMAIN, "age", ["sex", "smokes"]),
     'ranges = "age"\nby = ["sex"]': sf.ranges(DOMAIN, "age", ["sex"]),
+    'circular_ranges = "age"\nby = ["sex"]': sf.circular_ranges(DOMAIN, "age", ["sex"]),
     'windows = "age"\nwidth = 3': windows(DOMAIN, "age", 3),
     'windows = "age"\nwidth = 2\nby = ["sex"]': windows(DOMAIN, "age", 2, ["sex"]),
     'product = {age = "prefix", sex = "identity"}': sf.product(
