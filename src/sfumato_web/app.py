@@ -11,6 +11,10 @@ POST /datasets/NAME/plan               forecast, free
 POST /datasets/NAME/release            plan, debit, measure, answer
 POST /datasets/NAME/select/plan        how good the chosen ones would be, free
 POST /datasets/NAME/select             plan, debit, choose the best few candidates
+POST /datasets/NAME/describe/plan      what a description would say and cost, free
+POST /datasets/NAME/describe           debit, find values and ranges, summarise columns
+POST /datasets/NAME/discover/plan      what could be found, and its cost, free
+POST /datasets/NAME/discover           debit, find values and ranges
 GET  /datasets/NAME/answers/KEY        a stored answer, the same bytes for ever
 GET  /datasets/NAME/ledger             what was spent
 POST /datasets/NAME/freeze, unfreeze   curators only
@@ -47,6 +51,12 @@ from sfumato_web.server.models import (
     Answer,
     AskAsked,
     DatasetShown,
+    Described,
+    DescriptionAsked,
+    DescriptionShown,
+    Discovered,
+    DiscoveryAsked,
+    DiscoveryShown,
     Estimated,
     FreezeAsked,
     LedgerShown,
@@ -382,6 +392,78 @@ async def select(
     key = _key(request)
     selected = server.work(who, dataset.select, body, who, key, lane=dataset.lane)
     return _stored(await _while_there(request, selected))
+
+
+@routes.post(
+    "/datasets/{name}/describe/plan",
+    dependencies=WAITS,
+    responses=_answers(DescriptionShown, 404, 503),
+)
+async def plan_description(
+    request: Request,
+    body: Annotated[DescriptionAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    server: Server,
+) -> Response:
+    """Forecast a description: kinds of columns, errors and cost; reads no row, spends nothing."""
+    forecast = server.work(who, dataset.describer.forecast, body, who)
+    return _json(await _while_there(request, forecast))
+
+
+@routes.post(
+    "/datasets/{name}/describe",
+    dependencies=WAITS,
+    responses=_answers(Described, 404, 409, 423, 503),
+    openapi_extra={"parameters": [_KEY]},
+)
+async def describe(
+    request: Request,
+    body: Annotated[DescriptionAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    server: Server,
+) -> Response:
+    """Debit the cost and summarise columns; an equal request gets the same bytes."""
+    key = _key(request)
+    paid = server.work(who, dataset.describer.describe, body, who, key, lane=dataset.lane)
+    return _stored(await _while_there(request, paid))
+
+
+@routes.post(
+    "/datasets/{name}/discover/plan",
+    dependencies=WAITS,
+    responses=_answers(DiscoveryShown, 404, 503),
+)
+async def plan_discovery(
+    request: Request,
+    body: Annotated[DiscoveryAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    server: Server,
+) -> Response:
+    """Forecast a discovery: how many people a value needs to be found, and its cost."""
+    forecast = server.work(who, dataset.describer.forecast_search, body, who)
+    return _json(await _while_there(request, forecast))
+
+
+@routes.post(
+    "/datasets/{name}/discover",
+    dependencies=WAITS,
+    responses=_answers(Discovered, 404, 409, 423, 503),
+    openapi_extra={"parameters": [_KEY]},
+)
+async def discover(
+    request: Request,
+    body: Annotated[DiscoveryAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    server: Server,
+) -> Response:
+    """Debit the cost and find values and ranges; an equal request gets the same bytes."""
+    key = _key(request)
+    paid = server.work(who, dataset.describer.discover, body, who, key, lane=dataset.lane)
+    return _stored(await _while_there(request, paid))
 
 
 @routes.get(

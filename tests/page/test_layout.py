@@ -8,7 +8,7 @@ import pytest
 from tests.page.conftest import check_accessible
 
 
-@pytest.mark.parametrize("name", ["Plan", "Release", "Ask", "Ledger", "Learn"])
+@pytest.mark.parametrize("name", ["Plan", "Release", "Ask", "Describe", "Ledger", "Learn"])
 def test_every_page_opens(open_browser, name):
     page = open_browser()
     page.get_by_role("link", name=name, exact=True).click()

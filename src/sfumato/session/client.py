@@ -344,6 +344,122 @@ class Client:
         request = _selection(candidates, budget, {**options, "mechanism": mechanism}, confidence)
         return self._answered(_path(dataset, "select"), request, key)
 
+    def plan_description(
+        self,
+        dataset: str,
+        *,
+        epsilon: float | str = 1,
+        delta: float | str | None = "1e-6",
+        columns: Sequence[str] | None = None,
+        kinds: Mapping[str, str] | None = None,
+    ) -> Mapping[str, object]:
+        """The forecast of a description: kinds of columns, errors, cost; costs nothing.
+
+        Args:
+            dataset: The name of a dataset.
+            epsilon: The epsilon of the whole description.
+            delta: Its delta; columns of texts need one.
+            columns: The columns to describe; all that may be if None.
+            kinds: What columns are, where their types do not say it.
+
+        Returns:
+            The forecast, as JSON.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
+        request = _description(_budget(epsilon, delta, None, None), columns, kinds)
+        return self._document("POST", _path(dataset, "describe", "plan"), request)
+
+    def describe(
+        self,
+        dataset: str,
+        *,
+        epsilon: float | str = 1,
+        delta: float | str | None = "1e-6",
+        columns: Sequence[str] | None = None,
+        kinds: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> ServerAnswer:
+        """Pay for a summary of columns, or get the stored one.
+
+        Args:
+            dataset: As in `plan_description`.
+            epsilon: As in `plan_description`.
+            delta: As in `plan_description`.
+            columns: As in `plan_description`.
+            kinds: As in `plan_description`.
+            key: The idempotency key; a new one if None.
+
+        Returns:
+            A row per column as a dataframe; ``document`` has histograms and the completed schema.
+
+        Raises:
+            BudgetExhausted: The cost does not fit what is left.
+            LedgerFrozen: The curator froze the dataset.
+            ServerError: The server refuses or cannot be reached.
+        """
+        request = _description(_budget(epsilon, delta, None, None), columns, kinds)
+        return self._answered(_path(dataset, "describe"), request, key)
+
+    def plan_discovery(
+        self,
+        dataset: str,
+        domain: Mapping[str, Mapping[str, object]],
+        *,
+        epsilon: float | str = 1,
+        delta: float | str | None = None,
+        confidence: float = 0.95,
+    ) -> Mapping[str, object]:
+        """The forecast of a discovery: how many people a value needs, and the cost.
+
+        Args:
+            dataset: The name of a dataset.
+            domain: Tables of ``[domain]`` that say "discover".
+            epsilon: The epsilon of the budget.
+            delta: Its delta; values of texts need one, ranges do not.
+            confidence: The probability with which the interval of a published count holds.
+
+        Returns:
+            The forecast, as JSON.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
+        request = _discovery(domain, _budget(epsilon, delta, None, None), confidence)
+        return self._document("POST", _path(dataset, "discover", "plan"), request)
+
+    def discover(
+        self,
+        dataset: str,
+        domain: Mapping[str, Mapping[str, object]],
+        *,
+        epsilon: float | str = 1,
+        delta: float | str | None = None,
+        confidence: float = 0.95,
+        key: str | None = None,
+    ) -> ServerAnswer:
+        """Pay for the values and ranges of columns, or get the stored ones.
+
+        Args:
+            dataset: As in `plan_discovery`.
+            domain: As in `plan_discovery`.
+            epsilon: As in `plan_discovery`.
+            delta: As in `plan_discovery`.
+            confidence: As in `plan_discovery`.
+            key: The idempotency key; a new one if None.
+
+        Returns:
+            The published values with their counts; ``document`` has them as a schema file.
+
+        Raises:
+            BudgetExhausted: The cost does not fit what is left.
+            LedgerFrozen: The curator froze the dataset.
+            ServerError: The server refuses or cannot be reached.
+        """
+        request = _discovery(domain, _budget(epsilon, delta, None, None), confidence)
+        return self._answered(_path(dataset, "discover"), request, key)
+
     def ask(self, dataset: str, sql: str, *, key: str | None = None) -> ServerAnswer:
         """One question in SQL; free as long as the server's model knows the answer.
 
@@ -510,6 +626,20 @@ def _selection(
     )
     chosen = {name: value for name, value in options.items() if value is not None}
     return {**what, "budget": budget, "confidence": confidence, **chosen}
+
+
+def _description(
+    budget: Mapping[str, object], columns: Sequence[str] | None, kinds: Mapping[str, str] | None
+) -> dict[str, object]:
+    request: dict[str, object] = {"budget": budget, "kinds": dict(kinds or {})}
+    return request if columns is None else {**request, "columns": list(columns)}
+
+
+def _discovery(
+    domain: Mapping[str, Mapping[str, object]], budget: Mapping[str, object], confidence: float
+) -> dict[str, object]:
+    tables = {name: dict(table) for name, table in domain.items()}
+    return {"domain": tables, "budget": budget, "confidence": confidence}
 
 
 def _read(document: Mapping[str, object]) -> ServerAnswer:

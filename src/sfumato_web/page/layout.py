@@ -63,7 +63,7 @@ __all__ = [
 LOG: Final = logging.getLogger("sfumato.page")
 LOGINS: Final = "sfumato.logins"
 LOOK: Final = "sfumato_look"
-NAVIGATION: Final = ("Plan", "Release", "Ask", "Ledger", "Learn")
+NAVIGATION: Final = ("Plan", "Release", "Ask", "Describe", "Ledger", "Learn")
 
 _TURN: Final = f"""() => {{
   const dark = !Quasar.Dark.isActive;

@@ -17,7 +17,14 @@ from starlette.responses import Response
 
 from sfumato.errors import SfumatoError, place_of
 from sfumato.release.report import library
-from sfumato_web.page import ask_page, learn_page, ledger_page, plan_page, release_page
+from sfumato_web.page import (
+    ask_page,
+    describe_page,
+    learn_page,
+    ledger_page,
+    plan_page,
+    release_page,
+)
 from sfumato_web.page.auth import LOGIN, PREFIX, PageMiddleware
 from sfumato_web.page.layout import LOGINS, paragraph
 
@@ -46,7 +53,7 @@ def open_page(app: FastAPI, server: ServerState) -> PageMiddleware:
     _quieten()
     _look()
     _assets()
-    for part in (plan_page, release_page, ask_page, ledger_page, learn_page):
+    for part in (plan_page, release_page, ask_page, describe_page, ledger_page, learn_page):
         part.register()
     pages.config.socket_io_js_transports = ["websocket"]
     # A bar without a name at every request: nothing that a screen reader could say of it.

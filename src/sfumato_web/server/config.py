@@ -19,7 +19,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -97,6 +97,7 @@ class _Dataset(DataTable):
     create: bool = False
     budget: TotalTable | None = None
     session: _Session | None = None
+    describe: list[Text] | Literal["all"] = Field(default_factory=list)
 
 
 class _Analyst(FileTable):
@@ -128,7 +129,8 @@ class DatasetConfig:
 
     ``declared_in`` is the file that describes it. ``total`` is that of its ledger; with
     ``declares_total`` the file gives it as such, so that a ledger with another one is brought to it
-    or refused. ``create`` allows the server to create the ledger.
+    or refused. ``create`` allows the server to create the ledger. ``describe`` are columns that
+    are not in the schema and may be described all the same.
     """
 
     name: str
@@ -145,6 +147,7 @@ class DatasetConfig:
     create: bool = False
     declares_total: bool = False
     declared_in: str = "the configuration"
+    describe: tuple[str, ...] | Literal["all"] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +226,14 @@ def _dataset(file: TomlFile, name: str, table: _Dataset, limits: LimitsTable) ->
             "raise the limit, or serve fewer attributes",
             at,
         )
-    return dataset
+    more = table.describe
+    return replace(dataset, describe="all" if more == "all" else tuple(more))
 
 
 def _from_spec(
     file: TomlFile, name: str, table: _Dataset, named: str, at: KeyPath
 ) -> DatasetConfig:
-    for key in sorted(table.model_fields_set - {"spec", "about", "session"}):
+    for key in sorted(table.model_fields_set - {"spec", "about", "session", "describe"}):
         raise file.error(f"the spec says this already; leave {key} out", (*at, key))
     try:
         spec = read_spec(_beside(file, named), needs_workload=False)

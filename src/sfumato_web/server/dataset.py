@@ -34,6 +34,7 @@ from sfumato.text import STORED
 from sfumato.workload.sql_top import top_select
 from sfumato_web.server.batcher import QuestionBatcher, no_session, without_words
 from sfumato_web.server.config import Analyst, Config, DatasetConfig, SessionConfig, open_ledger
+from sfumato_web.server.descriptions import TableDescriber
 from sfumato_web.server.models import (
     PlanAsked,
     ReleaseAsked,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sfumato.ledger.account import Remaining
+    from sfumato.privacy.cost import Cost
     from sfumato.release.provenance import Promised
     from sfumato.release.release import Release
     from sfumato.run.linear import Plan
@@ -132,6 +134,9 @@ class GuardedDataset:
         self._looks = Scheduler(2, 1, most, f"session of {self.name}")
         self._brake = Scheduler(1, 1, most, f"brake of {self.name}")
         self._checks = Scheduler(2, 1, most, f"checks of {self.name}")
+        self.describer = TableDescriber(
+            self._about, dataset, self.ledger, store, self._releasing, self.check_fits
+        )
         self._batcher: QuestionBatcher | None = None
         if dataset.session is not None:
             session = _session(dataset, dataset.session, self.ledger)
@@ -615,15 +620,18 @@ class GuardedDataset:
         return open_table(config.source).may_drop_records
 
     def _check_left(self, paid: str, plan: Promised, who: Analyst) -> None:
+        self.check_fits(paid, plan.cost, plan.budget, who)
+
+    def check_fits(self, paid: str, cost: Cost, budget: Budget, who: Analyst) -> None:
         """Refuse before the table is read; the debit itself checks again, in one transaction."""
         if self.ledger.is_frozen():
             raise LedgerFrozen("the ledger is frozen by its curator")
-        price = self.ledger.price(plan.cost, who.name, delta=plan.budget.delta)
+        price = self.ledger.price(cost, who.name, delta=budget.delta)
         if price.fits:
             return
         left = self.ledger.remaining(who.name)
         message = (
-            f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}, it "
+            f"budget refused: this release costs {cost_in_words(cost, budget)}, it "
             f"{price.describe()}; {left.describe()}; lower the cost or ask the curator"
         )
         raise self._refusal(paid, who, message, left)

@@ -32,6 +32,12 @@ __all__ = [
     "Answer",
     "AskAsked",
     "DatasetShown",
+    "Described",
+    "DescriptionAsked",
+    "DescriptionShown",
+    "Discovered",
+    "DiscoveryAsked",
+    "DiscoveryShown",
     "Estimated",
     "FreezeAsked",
     "LedgerShown",
@@ -130,6 +136,38 @@ class SelectionAsked(_Asked):
     counts: bool | None = None
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     mechanism: SelectionMechanism | None = None
+
+
+class DescriptionAsked(_Asked):
+    """What to describe: columns that are in the schema, or that the curator opened for it."""
+
+    budget: Annotated[BudgetAsked, Field(examples=[{"epsilon": 1, "delta": 1e-6}])]
+    columns: (
+        Annotated[
+            list[Annotated[str, Field(min_length=1, max_length=200)]],
+            Field(min_length=1, max_length=200, description="all that may be, if missing"),
+        ]
+        | None
+    ) = None
+    kinds: Annotated[
+        dict[str, Literal["category", "integer", "numeric", "datetime", "boolean"]],
+        Field(max_length=200, description="what columns are, where their types do not say it"),
+    ] = {}
+
+
+class DiscoveryAsked(_Asked):
+    """Which values or ranges to find: tables of ``[domain]`` that say "discover", as JSON."""
+
+    domain: Annotated[
+        dict[str, dict[str, Any]],
+        Field(
+            min_length=1,
+            max_length=64,
+            examples=[{"city": {"kind": "category", "values": "discover"}}],
+        ),
+    ]
+    budget: Annotated[BudgetAsked, Field(examples=[{"epsilon": 1, "delta": 1e-6}])]
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
 
 class AskAsked(_Asked):
@@ -306,6 +344,67 @@ class Selected(BaseModel):
     neighbours: str
     entry: Annotated[int, Field(description="the debit in the ledger that paid for it")]
     answers: dict[str, list[Any]]
+
+
+class DescriptionShown(BaseModel):
+    """What would be described; the keys are those of ``sfumato describe --estimate --json``."""
+
+    columns: Annotated[dict[str, str], Field(description="the kind of every column")]
+    left_out: Annotated[dict[str, str], Field(description="other columns, each with the reason")]
+    budget: dict[str, float]
+    neighbours: str
+    discovery: list[dict[str, Any]]
+    standard_error: Annotated[float, Field(description="of a count, about")]
+    fits: Annotated[bool, Field(description="whether what remains covers the cost")]
+    ledger: Annotated[str, Field(description="the share it takes and leaves, in words")]
+
+
+class Described(BaseModel):
+    """Every column summarised, one list per number; what is not known is null."""
+
+    key: str
+    dataset: str
+    budget: dict[str, float]
+    neighbours: str
+    promise: str
+    entries: Annotated[list[int], Field(description="the debits in the ledger that paid for it")]
+    records: Annotated[
+        dict[str, float] | None, Field(description="about how many there are; with its interval")
+    ]
+    answers: dict[str, list[Any]]
+    histograms: Annotated[
+        dict[str, dict[str, list[Any]]], Field(description="the table of every column")
+    ]
+    toml: Annotated[str | None, Field(description="the completed schema, as a schema file")]
+
+
+class DiscoveryShown(BaseModel):
+    """What could be found; the keys are those of ``sfumato discover --json``."""
+
+    searches: list[dict[str, Any]]
+    confidence: float
+    budget: dict[str, float]
+    cost: Any
+    neighbours: str
+    guarantee: Annotated[str, Field(description="what can be expected, in words")]
+    fits: Annotated[bool, Field(description="whether what remains covers the cost")]
+    ledger: Annotated[str, Field(description="the share it takes and leaves, in words")]
+
+
+class Discovered(BaseModel):
+    """The values and ranges that were found, with noisy counts of values."""
+
+    key: str
+    dataset: str
+    searches: list[dict[str, Any]]
+    confidence: float
+    budget: dict[str, float]
+    cost: Any
+    neighbours: str
+    guarantee: str
+    entries: Annotated[list[int], Field(description="the debit in the ledger that paid for it")]
+    answers: dict[str, list[Any]]
+    toml: Annotated[str | None, Field(description="what was found, as a schema file")]
 
 
 class AnswerShown(BaseModel):
