@@ -170,13 +170,13 @@ class SessionState:
         Privacy: docs/proofs/online.md, Theorem 5: the debit comes before the noise, which is that
         of the plan; where the process dies between them, the debit is spent and nothing was told.
         """
+        self._read_groups()  # others may have asked meanwhile
         stored = self.stored_group(question)
         if stored is not None:
             return stored
         _check_analyst(analyst)
         if self.ledger.is_frozen():
             raise LedgerFrozen(_FROZEN)
-        self._read_groups()
         self.epochs.check_more()
         run = question.run.checked(None)
         plan = run.plan

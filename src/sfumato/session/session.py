@@ -375,7 +375,7 @@ class Session:
         """What asking would cost and how good the answer would be; spends and tests nothing.
 
         Args:
-            request: A SELECT, a question or a workload of one query.
+            request: A SELECT, a question or a workload.
 
         Returns:
             The estimate, the bounds and the cost.

@@ -115,6 +115,19 @@ def test_the_same_groups_again_are_stored_however_they_are_written(tmp_path: Pat
         assert _debits(ledger) == debits
 
 
+def test_groups_that_another_session_object_asked_meanwhile_are_not_paid_for_again(
+    tmp_path: Path,
+) -> None:
+    ledger = tmp_path / "people.ledger"
+    with _opened(ledger) as session, _opened(ledger) as other:
+        first = session.ask(BY_AGE)
+        again = other.ask(BY_AGE)
+        assert again.is_stored
+        assert again.frame().equals(first.frame())
+        assert _debits(ledger).count("group 1") == 1
+        assert other.left().paid_answers == 7
+
+
 def test_the_estimate_learns_groups_and_is_exact_after_a_restart(tmp_path: Path) -> None:
     ledger = tmp_path / "people.ledger"
     with _opened(ledger) as session:
