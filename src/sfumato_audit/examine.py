@@ -62,6 +62,9 @@ __all__ = [
 ]
 
 
+# Events that tell two neighbours apart, learnt from runs that are not used again
+
+
 Codes = npt.NDArray[np.int64]
 Score = Callable[[Array], Array]
 

@@ -901,10 +901,10 @@ class Numeric(Attribute):
             column: The name of the column.
             min: Where the range begins, if that is public knowledge; discovered if None.
             max: Where it ends, likewise; one of the two may be declared.
-            bins: As in `Integer.discover`, as all that follow.
-            outside: What becomes of values beyond.
-            nulls: What becomes of missing values.
-            tails: The share of the records beyond either end.
+            bins: As in `Integer.discover`.
+            outside: As in `Integer.discover`.
+            nulls: As in `Integer.discover`.
+            tails: As in `Integer.discover`.
 
         Returns:
             What `sf.OpenDomain` and `sf.plan_discovery` take.
@@ -1101,10 +1101,10 @@ class DateTime(Attribute):
             column: The name of the column.
             start: Where the range begins, if that is public knowledge; discovered if None.
             end: Where it ends, likewise; one of the two may be declared.
-            bins: As in `Integer.discover`, as all that follow.
-            outside: What becomes of values beyond.
-            nulls: What becomes of missing values.
-            tails: The share of the records beyond either end.
+            bins: As in `Integer.discover`.
+            outside: As in `Integer.discover`.
+            nulls: As in `Integer.discover`.
+            tails: As in `Integer.discover`.
 
         Returns:
             What `sf.OpenDomain` and `sf.plan_discovery` take.

@@ -40,6 +40,9 @@ __all__ = [
 Kind = Literal["category", "boolean", "integer", "numeric", "datetime"]
 
 
+# What a column probably holds, from its name alone
+
+
 @dataclass(frozen=True, slots=True)
 class Guess:
     """A kind, and what goes without saying for such a name; ``is_default`` if no rule knows it."""
@@ -163,6 +166,9 @@ def _words(name: str) -> tuple[str, ...]:
     spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
     spaced = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1 \2", spaced)
     return tuple(re.findall(r"[a-z]+", spaced.lower()))
+
+
+# The draft of a schema file
 
 
 _HEADER = """\

@@ -139,6 +139,9 @@ def _drawable(law: KeyLaw) -> KeyLaw:
 Shape: TypeAlias = Literal["normal", "lognormal", "pareto", "uniform", "constant"]
 """A declared shape of records: that of a made-up column."""
 
+# Searches for ranges
+
+
 _SHAPES: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "normal": lambda _, z: z,
     "lognormal": lambda _, z: np.exp(z),

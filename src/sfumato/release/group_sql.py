@@ -617,6 +617,9 @@ def _coefficients(row: Mapping[Any, Any], i: int, law: _Linear, rows: int) -> Ar
     return out
 
 
+# A SELECT that was planned, in its own shape
+
+
 @dataclass(frozen=True, slots=True)
 class ReleasedNumbers:
     """The numbers of statements, read off the answers of a release.

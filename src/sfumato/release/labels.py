@@ -312,6 +312,9 @@ def label_text(value: object) -> str:
     return str(value)
 
 
+# Synthetic records, with values in place of cells
+
+
 FRACTION_BITS = 53
 
 

@@ -709,6 +709,9 @@ def _record(provenance: Mapping[str, object]) -> str:
     )
 
 
+# The columns of a description
+
+
 _HEADS: Final = {
     "column": "column",
     "kind": "kind",

@@ -224,6 +224,9 @@ def rollup_frame(estimates: Estimates, target: Product, level: float) -> pd.Data
     return frame
 
 
+# Chosen ranges of an attribute
+
+
 Ends = tuple[object, object]  # the least and the greatest value of a range
 
 

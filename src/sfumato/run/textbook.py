@@ -698,7 +698,7 @@ class Scores:
             instance.workload.queries,
             bits,
             ceil(instance.moved * 2**bits),
-            instance.is_monotone and is_monotone is not False,
+            instance.is_monotone and is_monotone in (None, True),
             lambda table: instance.answers(table, bits),
             instance.neighbours,
         )

@@ -484,6 +484,9 @@ def _check(**parameters: float) -> None:
             raise PlanError(f"{name} must be {allowed}, got {value!r}")
 
 
+# What no private mechanism can stay below
+
+
 _MARGIN = 1e-13
 """What is taken off a least eigenvalue, as a part of the trace, so that rounding errors of
 eigenvalues never raise a bound: Theorem 1 of docs/proofs/lower-bounds.md needs that order."""

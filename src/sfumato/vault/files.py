@@ -646,7 +646,7 @@ def sheet_texts(path: str, sheet: str, numbers: Sequence[int]) -> pa.Table:
     """Some columns, by number, of all rows after the first that hold any value.
 
     What becomes of a row is a function of its cells, so sheets that differ in one row are read as
-    tables that do (`tests/unit/vault/test_csv_excel.py`).
+    tables that do (`tests/unit/vault/test_files_excel.py`).
     """
     import pyarrow as pa
 

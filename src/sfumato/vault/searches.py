@@ -55,7 +55,7 @@ from sfumato.vault.tables import Table
 from sfumato.vault.vault_limits import LIMITS
 
 if TYPE_CHECKING:
-    from sfumato.vault.tables import ColumnReading, Table
+    from sfumato.vault.tables import ColumnReading
 
 __all__ = [
     "ExactKeys",
@@ -325,6 +325,9 @@ def _dropped(engine: Engine, name: str) -> None:
     # At the end of the process the connection may be gone before the table is.
     with suppress(Exception):
         engine.drop(name)
+
+
+# The range of a column
 
 
 @dataclass(frozen=True, slots=True)

@@ -470,6 +470,9 @@ def check_nesting(node: exp.Expression) -> None:
             waiting.append((child, depth + (not is_flat)))
 
 
+# WITH and subqueries in FROM
+
+
 INNER = (
     "a subquery, or a table of WITH, may choose records and name columns: SELECT columns or "
     "expressions [AS name] FROM table [WHERE condition]"

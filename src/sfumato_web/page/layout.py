@@ -350,6 +350,9 @@ def _spec(chart: Spec) -> Spec:
     return {k: v for k, v in chart.items() if k not in ("config", "$schema")}
 
 
+# Sliders over a list of values
+
+
 class _SliderElement(ui.element, component="assets/sfumato_slider.js"):
     """The slider itself, from 0 to ``most``."""
 

@@ -277,6 +277,9 @@ def _table(frame: pd.DataFrame, name: str, records: int | None) -> None:
         paragraph(f"{len(frame) - len(shown):,} more rows are in the files.", "note")
 
 
+# From a plan to a release
+
+
 _OF_IT = "of your budget for this table"
 _NEVER_GROWS = "it never grows"
 
