@@ -111,6 +111,8 @@ class DescriptionPlan:
         """The plan of the discovery, and the budget of the release; with the vote they add up."""
         members = [_open(name, kind, self.tails) for name, kind in self.kinds.items()]
         searched = [m for m in members if m is not None]
+        if not self.budget.delta:  # columns that the vote may still call texts are left out then
+            searched = [m for m in searched if not isinstance(m, OpenCategory)]
         first, rest = _parts(self._unvoted, self.share, searched)
         if first is None:
             return None, rest

@@ -90,6 +90,9 @@ def test_units_and_replaced_rows_pay_for_what_they_move() -> None:
 
 
 def test_without_a_delta_columns_that_are_texts_are_left_out(file) -> None:
+    plan = sf.plan_description(file, sf.Budget(epsilon=6), columns=["q1", "q5"])
+    assert plan.discovery is None  # by their names both are texts
+    assert "vote" in repr(plan)
     described = sf.describe(file, epsilon=6, delta=0, columns=["q1", "q5"])
     assert dict(described.plan.kinds) == {"q1": "integer"}
     assert "take a delta" in described.frame.set_index("column").loc["q5", "note"]
