@@ -44,7 +44,10 @@ from sfumato.types import Array, Integers, Names
 
 __all__ = ["interaction_bound"]
 
-ROUND_DOWN = 1 - 2.0**-30  # contractions are some up to rounding
+# Directions below this part of the greatest eigenvalue are left out of a polar factor: the others
+# are computed to some 2^-20 of themselves, so that U is a contraction up to a part below 2^-18.
+POLAR_SMALLEST = 2.0**-24
+ROUND_DOWN = 1 - 2.0**-17
 
 
 def interaction_bound(
@@ -131,7 +134,7 @@ class _QueryCluster:
         k = len(next(iter(self.parts.values())))
         spend(EIGEN * float(k) ** 3)
         values, vectors = np.linalg.eigh(sum((m @ m.T for m in moved.values()), np.zeros((k, k))))
-        is_some = values > values[-1] * k * EIGEN_ROUNDING
+        is_some = values > values[-1] * POLAR_SMALLEST
         half = vectors[:, is_some] * values[is_some] ** -0.25
         out: dict[Names, Array | float] = {}
         for b, part in self.parts.items():
@@ -274,7 +277,8 @@ class _PinchedClusters:
         s = _measure((name,), self.weights)
         spend(EIGEN * float(len(s)) ** 3)
         values, vectors = np.linalg.eigh((table.T @ table) * np.outer(s, s))
-        roots = np.sqrt(np.where(values > values[-1] * len(s) * EIGEN_ROUNDING, values, 0.0))
+        # Not above the root itself: it is monotone in the order of positive matrices.
+        roots = np.sqrt(np.maximum(values - values[-1] * len(s) * EIGEN_ROUNDING, 0.0))
         h = (vectors * roots) @ vectors.T
         project = np.eye(len(s)) - np.outer(s, s)
         return float(s @ h @ s), np.asarray(project @ h @ project, dtype=np.float64)
@@ -307,6 +311,6 @@ def _stacked(blocks: Sequence[Array | float]) -> tuple[float, list[Array | float
     spend(EIGEN * float(len(gram)) ** 3)
     values, vectors = np.linalg.eigh(gram)
     is_some = values > values[-1] * len(values) * EIGEN_ROUNDING
-    roots = np.sqrt(values[is_some])
-    inverse = (vectors[:, is_some] / roots) @ vectors[:, is_some].T
-    return float(roots.sum()), [m @ inverse for m in matrices]
+    inverse = (vectors[:, is_some] / np.sqrt(values[is_some])) @ vectors[:, is_some].T
+    least = np.maximum(values - values[-1] * len(values) * EIGEN_ROUNDING, 0.0)
+    return float(np.sqrt(least).sum()), [m @ inverse for m in matrices]
