@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -446,6 +446,7 @@ class _GramBlock:
             _is_simple(r, w) or r.term.rows * cells <= LIMITS.gram_coefficients or r.is_tall
             for r, w in parts
         )
+        small |= cells <= LIMITS.product_gram_cells and all(_is_simple(r, w) for r, w in parts)
         dense = np.sum([_dense_gram(r, w) for r, w in parts], axis=0) if small else None
         return cls(tuple(parts), None, dense)
 
@@ -453,7 +454,7 @@ class _GramBlock:
         """``V t``."""
         if self.diagonal is not None:
             return self.diagonal * t
-        if self.dense is not None:
+        if self.dense is not None and len(t) <= LIMITS.set_gram_cells:
             return self.dense @ t
         out = np.zeros(len(t))
         for reduced, weights in self.parts:
@@ -534,7 +535,8 @@ class Quadratic:
             if block.diagonal is not None:
                 out.append((at, np.sqrt(block.diagonal)))
             elif block.dense is not None:
-                out.append((at, _root(block.dense)))
+                is_small = len(block.dense) <= LIMITS.set_gram_cells
+                out.append((at, (_root if is_small else _grouped_root)(block.dense)))
             else:
                 return None
         return tuple(out)
@@ -739,8 +741,25 @@ class Quadratic:
 
 
 def _root(matrix: Array) -> Array:
+    """L with orthogonal columns and ``L L'`` the matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def _grouped_root(matrix: Array) -> Array:
+    """The same for a large matrix, group by group of cells that have no entries with others."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    _, group = connected_components(csr_array(matrix), directed=False)
+    out = np.zeros_like(matrix)
+    order = np.argsort(group, kind="stable")
+    for at in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        if len(at) == 1:
+            out[at[0], at[0]] = sqrt(max(0.0, float(matrix[at[0], at[0]])))
+        else:
+            out[np.ix_(at, at)] = _root(matrix[np.ix_(at, at)])
+    return out
 
 
 def _dense_gram(reduced: Reduced, weights: Array) -> Array:

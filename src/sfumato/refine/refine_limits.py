@@ -64,6 +64,8 @@ class RefineLimits:
     """Cells of an attribute whose Gram matrix is written out: 32 MB."""
     set_gram_cells: int = 1536
     """Cells of a set of attributes whose Gram matrix is written out: 18 MB."""
+    product_gram_cells: int = 4096
+    """The same where it is one of products, which takes no time: 128 MB, for Newton steps alone."""
     gram_coefficients: int = 2**24
     """Coefficients that are written out on the way to such a matrix: 128 MB."""
     gram_multiplications: float = 2e11

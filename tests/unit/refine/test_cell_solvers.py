@@ -11,7 +11,7 @@ import pytest
 import sfumato as sf
 from sfumato.refine import cell_solvers, cells
 from sfumato.refine.cell_solvers import Chains, GapBound, Margins, newton_system
-from sfumato.refine.problem import Grid, Quadratic
+from sfumato.refine.problem import Grid, Quadratic, _grouped_root
 from sfumato.refine.reconstruct import fit_answers
 from sfumato.refine.refine_limits import LIMITS
 from tests.shared.dense import dense_workload
@@ -130,6 +130,28 @@ def test_many_cells_in_use_are_solved_for_by_newton_steps() -> None:
     apart = float(np.linalg.norm(found.answers - answers))
     assert apart <= found.distance_bound + np.sqrt(few.gap)
     assert np.linalg.norm(found.answers - truth) < np.linalg.norm(y - truth)
+
+
+def test_medians_of_two_columns_by_group_under_one_condition_take_newton_steps() -> None:
+    """1,600 cells in one set: without a root of its matrix cells came in one by one."""
+    domain = sf.Domain({"region": 8, "sex": 2, "age": 20, "income": 100})
+    text = "SELECT region, MEDIAN(age), MEDIAN(income) FROM t WHERE sex = 1 GROUP BY region"
+    work = sf.sql(domain, text)
+    q = quadratic(work, np.zeros(len(work)))
+    assert max(np.diff(q.ends)) == 1600
+    assert isinstance(newton_system(q), Margins)
+
+
+def test_a_root_of_a_matrix_of_groups_is_that_of_every_group() -> None:
+    rng = np.random.default_rng(4)
+    matrix = np.zeros((9, 9))
+    for at in ([0, 3, 7], [1, 2], [4, 5, 8]):  # 6 is alone, and zero
+        some = rng.normal(size=(len(at), len(at)))
+        matrix[np.ix_(at, at)] = some @ some.T
+    root = _grouped_root(matrix)
+    np.testing.assert_allclose(root @ root.T, matrix, atol=1e-12)
+    inner = root.T @ root  # its columns are orthogonal
+    np.testing.assert_allclose(inner, np.diag(np.diagonal(inner)), atol=1e-12)
 
 
 def test_sets_too_many_or_too_large_are_left_to_other_solvers() -> None:

@@ -89,7 +89,8 @@ def test_operators_of_sets_too_large_for_a_matrix_are_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = quadratic(work_of(name))
-    monkeypatch.setattr("sfumato.refine.problem.LIMITS", replace(LIMITS, set_gram_cells=0))
+    none = replace(LIMITS, set_gram_cells=0, product_gram_cells=0)
+    monkeypatch.setattr("sfumato.refine.problem.LIMITS", none)
     large = quadratic(work_of(name))
     h = np.random.default_rng(2).random(small.grid.size)
     np.testing.assert_allclose(large.curve(large.stack(h)), small.curve(small.stack(h)), atol=1e-11)
