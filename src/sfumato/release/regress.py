@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 INTERCEPT = "(intercept)"
+CALIBRATED = "intervals are of the noise alone, calibrated by simulation, not proved"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +60,17 @@ class Regression:
             ``low`` and ``high``, of the noise alone.
         fits: One row per group: ``count``, ``r_squared`` with ``low`` and ``high``.
         problems: What could not be fitted, in words.
+        intervals: What the intervals rest on, in words.
     """
 
     coefficients: pd.DataFrame
     fits: pd.DataFrame
     problems: tuple[str, ...] = ()
+    intervals: str = CALIBRATED
 
     def __repr__(self) -> str:
         lines = [self.coefficients.to_string(index=False), self.fits.to_string(index=False)]
-        return "\n".join([*lines, *self.problems])
+        return "\n".join([*lines, *self.problems, self.intervals])
 
 
 def regress(
@@ -79,9 +82,9 @@ def regress(
 ) -> Regression:
     """Least squares of one column on others, from moments that were released (``sf.moments``).
 
-    It costs nothing more. Intervals hold the coefficients of the fit on the table, its values
-    clamped to their ranges, with probability ``level``; they are about the noise, not about the
-    sampling of records.
+    It costs nothing more. Intervals are to hold the coefficients of the fit on the table, its
+    values clamped to their ranges, with probability ``level``: calibrated by simulation, not
+    proved, as the result says. They are about the noise, not about the sampling of records.
 
     Privacy: a function of released answers (post-processing: Dwork, Roth 2014, Proposition 2.1).
     Neighbours: those of the release.

@@ -35,6 +35,7 @@ from sfumato.refine.shrink import PublicRecords
 from sfumato.release.answers import (
     asked_product,
     find_groups,
+    group_frame,
     joined_frame,
     long_frame,
     named_groups,
@@ -72,6 +73,7 @@ from sfumato.release.provenance import (
 from sfumato.release.quantiles import quantile_frame
 from sfumato.release.release_limits import LIMITS
 from sfumato.release.rollups import Ends, range_frame, rollup_frame
+from sfumato.release.second_moments import variance_of
 from sfumato.text import STORED
 from sfumato.types import Array, Progress
 from sfumato.workload.constraints import Constraints
@@ -434,6 +436,33 @@ class Release:
         each = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         names = [by] if isinstance(by, str) else list(by or ())
         return quantile_frame(self.estimates, attr, each, names, level)
+
+    def variances(
+        self,
+        attr: str,
+        by: str | Sequence[str] | None = None,
+        level: float = LIMITS.level,
+    ) -> pd.DataFrame:
+        """The variance of a column, for each cell of ``by``, with its mean, number and interval.
+
+        From whatever was released that tells it: ``sf.variances``, ``sf.standard_deviations``, or
+        ``sf.moments`` of this column and others. Divided by the number of records, as ``VAR_POP``.
+
+        Args:
+            attr: The column.
+            by: The attributes by whose cells it was released.
+            level: The least probability with which an interval holds the variance.
+
+        Returns:
+            One row per cell of ``by``: ``count``, ``mean``, ``variance``, ``standard_error``,
+            ``low`` and ``high``.
+
+        Raises:
+            WorkloadError: if nothing was released that tells it.
+        """
+        check_level(level)
+        names = [by] if isinstance(by, str) else list(by or ())
+        return group_frame(self.estimates, variance_of(self.workload, attr, names), level)
 
     def statement(self, which: int = 0, level: float = LIMITS.level) -> pd.DataFrame:
         """The answer of a SELECT in its own shape: columns as selected, in order.

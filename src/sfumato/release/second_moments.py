@@ -22,26 +22,65 @@ of squares and products about m and n and l the ratio of the standard deviations
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sfumato.errors import WorkloadError
 from sfumato.release.estimates import Derived, Estimates
 from sfumato.release.ratios import JointLaw, RatioLaw, joint_law
 from sfumato.release.release_limits import LIMITS
+from sfumato.text import listing, shown
 from sfumato.types import Array
-from sfumato.workload.workload import SecondMoment
+from sfumato.workload.workload import SecondMoment, Workload
 
 if TYPE_CHECKING:
     from sfumato.release.linear_estimates import LinearEstimates
 
 __all__ = [
     "second_moments_of",
+    "variance_of",
 ]
+
+
+def variance_of(workload: Workload, attr: str, by: Sequence[str]) -> SecondMoment:
+    """The variance of a column by these attributes, from whatever a workload asks that tells it.
+
+    Args:
+        workload: What was released.
+        attr: The column.
+        by: Attributes, or ``attribute.level``.
+
+    Returns:
+        The statistic, divided by the number of records.
+
+    Raises:
+        WorkloadError: Nothing that was asked tells it.
+    """
+    domain = workload.domain
+    attributes = {b if b in domain else b.rpartition(".")[0] for b in by}
+    told = []
+    for each in workload.ratios:
+        if not isinstance(each, SecondMoment) or each.columns != (attr, attr):
+            continue
+        names = workload.terms[each.terms[0]].attributes
+        own = {n for n in names if domain[n].columns == (n,)}
+        if own == attributes and (each.kind == "variance" and not each.lost):
+            return each
+        if own == attributes:
+            told.append(replace(each, kind="variance", lost=0))
+    if told:
+        return told[0]
+    by_words = f", by={list(by)!r}" if by else ""
+    raise WorkloadError(
+        f"the variance of {shown(attr)} was not released"
+        f"{' by ' + listing(list(by)) if by else ''}; plan sf.variances(domain, "
+        f"{attr!r}{by_words}), beside whatever else is asked"
+    )
 
 
 def second_moments_of(estimates: LinearEstimates, moment: SecondMoment, level: float) -> Derived:

@@ -44,6 +44,7 @@ def test_hardly_any_noise_gives_the_fit_on_the_table_by_group():
         (own,) = fit.fits[fit.fits["c"] == group]["r_squared"]
         assert own == pytest.approx(share, abs=0.01)
     assert "(intercept)" in repr(fit)
+    assert "calibrated by simulation, not proved" in repr(fit)
 
 
 def test_fewer_columns_than_were_released_can_be_fitted():

@@ -122,3 +122,24 @@ def test_what_learns_from_cells_refuses_variances():
     for work in (sf.variances(DOMAIN, "x"), sf.covariances(DOMAIN, "x", "k")):
         with pytest.raises(sf.WorkloadError, match=r"released with sf\.plan only"):
             sf.plan_adaptive(work, sf.Budget(epsilon=1))
+
+
+def test_variances_of_a_release_come_from_whatever_tells_them(table):
+    """From variances, from standard deviations, and from moments of several columns alike."""
+    x = table["x"].clip(0, 100)
+    for work in (sf.variances(DOMAIN, "x"), sf.standard_deviations(DOMAIN, "x")):
+        (row,) = sf.plan(work, LARGE).release(table).variances("x").to_dict("records")
+        assert row["variance"] == pytest.approx(x.var(ddof=0), rel=1e-3)
+        assert row["low"] <= x.var(ddof=0) <= row["high"]
+    release = sf.plan(sf.moments(DOMAIN, ["x", "k"], by=["c"]), LARGE).release(table)
+    frame = release.variances("k", by="c")
+    pd.testing.assert_frame_equal(frame, release.answers(group="variance k by c"))
+    assert frame["c"].tolist() == ["a", "b"]
+
+
+def test_a_variance_that_was_not_released_is_refused_with_what_to_plan(table):
+    release = sf.plan(sf.variances(DOMAIN, "x"), LARGE).release(table)
+    with pytest.raises(sf.WorkloadError, match=r"sf\.variances\(domain, 'x', by=\['c'\]\)"):
+        release.variances("x", by="c")
+    with pytest.raises(sf.WorkloadError, match="variance of 'k' was not released"):
+        release.variances("k")
