@@ -63,7 +63,7 @@ def variance_of(workload: Workload, attr: str, by: Sequence[str]) -> SecondMomen
     """
     domain = workload.domain
     attributes = {b if b in domain else b.rpartition(".")[0] for b in by}
-    told = []
+    related = []
     for each in workload.ratios:
         if not isinstance(each, SecondMoment) or each.columns != (attr, attr):
             continue
@@ -72,9 +72,9 @@ def variance_of(workload: Workload, attr: str, by: Sequence[str]) -> SecondMomen
         if own == attributes and (each.kind == "variance" and not each.lost):
             return each
         if own == attributes:
-            told.append(replace(each, kind="variance", lost=0))
-    if told:
-        return told[0]
+            related.append(replace(each, kind="variance", lost=0))
+    if related:
+        return related[0]
     by_words = f", by={list(by)!r}" if by else ""
     raise WorkloadError(
         f"the variance of {shown(attr)} was not released"
