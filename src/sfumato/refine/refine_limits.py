@@ -184,8 +184,9 @@ class RefineLimits:
 
     row_entry_steps: float = 24.0
     """Multiplications in the time of one entry of a row that is looked up by its place."""
-    run_entry_steps: float = 6.0
-    """Multiplications in the time of one entry in a run of neighbours that are added up."""
+    run_entry_steps: float = 24.0
+    """Multiplications in the time of one entry in a run of neighbours that are added up, where the
+    tables are larger than caches; smaller ones take a quarter."""
 
     # rows: where rows start
     product_rounds: int = 40

@@ -12,8 +12,9 @@ Nothing here protects anything: no exact table is read, and no draw of it is eve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import inf, sqrt
 
 import numpy as np
@@ -21,13 +22,13 @@ import numpy as np
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.values import base_of
 from sfumato.errors import PlanError, SfumatoError, TooLarge
-from sfumato.measurement import Measurement
+from sfumato.measurement import Measured, Measurement
 from sfumato.planning.adaptive_costs import Spending, asked_domain
 from sfumato.planning.public_draws import Draws, drawn_noise, drawn_values
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource, system_words
-from sfumato.refine.consistency import Unrefined, is_listed, refined_listed
+from sfumato.refine.consistency import Unrefined, is_listed, refined, refined_listed
 from sfumato.refine.learn import Learner
 from sfumato.refine.shrink import PublicRecords
 from sfumato.run.adaptive import AdaptivePlan, plan_adaptive
@@ -172,7 +173,8 @@ def recommend(
         unit: Whose presence is protected; one row if None.
         public: Records that anybody may see (a table, a dataframe, an earlier release): they are
             then what is tried on, and shrinkage is towards them too.
-        runs: How often every way is tried; 6 times unless given.
+        runs: How often every way is tried; 6 times unless given, and at most twice where the
+            combinations of cells are too many to be listed.
         planned: A plan that is there already, for the same question.
         progress: Called with what is done and how much of it.
 
@@ -212,6 +214,9 @@ def recommend(
         )
     guess = None if public is None else public_records(public, workload)
     trial = _Trial(base, int(records), runs, objective, guess, progress)
+    if not trial.is_listed:  # every projection takes as long as that of a release
+        runs = min(runs, LIMITS.trial_runs_rows)
+        trial = replace(trial, runs=runs)
     options = trial.options()
     tried = sorted((o for o in options if o.squares), key=lambda o: float(np.mean(o.squares)))
     usual = next((o for o in tried if o.name == USUAL), tried[0])
@@ -261,22 +266,27 @@ class _Trial:
     public: PublicRecords | None
     progress: Progress | None
 
+    @cached_property
+    def is_listed(self) -> bool:
+        """Whether projections are tried over cells; over rows if not."""
+        return is_listed(self.plan.workload, LIMITS.trial_projected_cells)
+
     def options(self) -> list[Option]:
         """Every way, in the order of its simplicity."""
         base, option = self.plan, self._option
         out = [option("plan, unbiased", "plan.release(table, project=False)", self._unbiased)]
-        if base.workload.queries > LIMITS.trial_projected_answers or not is_listed(
-            base.workload, LIMITS.trial_projected_cells
-        ):
-            note = "too many answers or cells to try projections on"
-            out.append(Option("plan, projected", "plan.release(table)", note=note))
-        else:
-            near = 'plan.release(table, project="nearest")'
-            shares = "" if self.public is None else ", public=public"
-            shrunk = f"plan.release(table{shares})"
+        near = 'plan.release(table, project="nearest")'
+        shares = "" if self.public is None else ", public=public"
+        shrunk = f"plan.release(table{shares})"
+        if base.workload.queries > LIMITS.trial_projected_answers:
+            note = "too many answers to try projections on"
+            out.append(Option(USUAL, "plan.release(table)", note=note))
+        elif self.is_listed:
             out.append(option("plan, projected", near, lambda run: self._projected(base, run)))
             out.append(option(USUAL, shrunk, lambda run: self._projected(base, run, True)))
             out.append(self._biased())
+        else:
+            out.append(option(USUAL, shrunk, lambda run: self._projected(base, run, True)))
         out.append(self._adaptive())
         return out
 
@@ -330,15 +340,16 @@ class _Trial:
         ends = np.cumsum([t.rows for t in work.terms])[:-1]
         rows = self.records if chosen.total_is_public else None
         public = self.public if shrinks else None
-        refined = refined_listed(
-            chosen.forecast,
-            np.split(noisy, ends),
-            rows,
-            shrinks=shrinks,
-            public=public,
-            steps=inf,
-        )
-        return None if isinstance(refined, Unrefined) else np.concatenate(refined.answers)
+        groups = np.split(noisy, ends)
+        if self.is_listed:
+            outcome = refined_listed(
+                chosen.forecast, groups, rows, shrinks=shrinks, public=public, steps=inf
+            )
+        else:
+            outcome = refined(chosen.forecast, Measured((), rows), groups, shrinks=shrinks)
+            if isinstance(outcome, Unrefined):  # what a release then publishes
+                return noisy
+        return None if isinstance(outcome, Unrefined) else np.concatenate(outcome.answers)
 
     def _biased(self) -> Option:
         base = self.plan

@@ -96,10 +96,14 @@ class RunLimits:
     """Made-up records; whole numbers of them are exact floats."""
     trial_queries: int = 2**22
     """Queries whose errors are added up, run by run."""
-    trial_projected_answers: int = 2**17
+    trial_runs_rows: int = 2
+    """Runs where projections are by rows, each as long as that of a release; two say how they
+    differ."""
+    trial_projected_answers: int = 2**19
     """Answers of a projection that is tried."""
     trial_projected_cells: int = 2**18
-    """Cells of all attributes together of a projection that is tried."""
+    """Cells of all attributes together of a projection that is tried over cells; beyond, over
+    rows."""
     trial_adaptive_seconds: float = 10.0
     """Forecast seconds of an adaptive release that is tried; a forecast is a function of sizes."""
     chance_errors: float = 2.0

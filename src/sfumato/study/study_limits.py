@@ -105,6 +105,12 @@ class StudyLimits:
     """Times that tables which no order of elimination keeps small are added up."""
     releases_tried: int = 4
     """Releases of made-up records behind the error of a planned one."""
+    typical_kinds: int = 10
+    """Kinds of made-up records where combinations of cells cannot be listed."""
+    typical_skew: float = 1.5
+    """The exponent with which the shares of their cells fall with the rank."""
+    typical_common: float = 0.7
+    """The part of them whose cells are ranked alike in all kinds."""
     after_projection_multiplications: float = 6 * STEPS_PER_SECOND
     """Multiplications of a forecast after projection, some seconds of one core."""
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from sfumato.domain.attributes import Integer
 from sfumato.errors import PlanError
 from sfumato.refine.shrink import PublicRecords
 from sfumato.run.advice import USUAL, Option, Recommendation, _Trial
+from sfumato.run.run_limits import LIMITS
 from sfumato.study.simulated import made_up, resampled
 
 BUDGET = sf.Budget(epsilon=1, delta=1e-6)
@@ -77,14 +80,26 @@ def test_public_records_are_what_is_tried_on() -> None:
     assert (usual.rmse or 0.0) < 0.8 * (_errors(found)["plan, unbiased"] or 0.0)
 
 
-def test_ways_that_cannot_be_tried_say_why_and_come_last() -> None:
-    work = sf.marginals(sf.Domain({f"a{i}": 10 for i in range(7)}), 1)  # 10^7 cells together
+def test_ways_that_cannot_be_tried_say_why_and_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = replace(LIMITS, trial_projected_answers=69)
+    monkeypatch.setattr("sfumato.run.advice.LIMITS", few)
+    work = sf.marginals(sf.Domain({f"a{i}": 10 for i in range(7)}), 1)
     found = sf.recommend(work, BUDGET, 100, runs=2)
     projected = found.options[-1]
     assert projected.rmse is None
     assert "too many" in projected.note
-    assert {o.name for o in found.options} == {"plan, unbiased", "plan, projected", "adaptive"}
-    assert "plan, projected: too many" in repr(found)
+    assert {o.name for o in found.options} == {"plan, unbiased", "plan, shrunk", "adaptive"}
+    assert "plan, shrunk: too many" in repr(found)
+
+
+def test_projections_are_tried_where_cells_cannot_be_listed() -> None:
+    work = sf.marginals(sf.Domain({f"a{i}": 10 for i in range(7)}), 2)  # 10^7 cells together
+    found = sf.recommend(work, BUDGET, 1000)
+    assert found.runs == 2
+    errors = _errors(found)
+    # 2,100 noisy cells of 1,000 records: most of them are near 0, and projection knows that.
+    assert errors["plan, shrunk"] < 0.7 * errors["plan, unbiased"]
+    assert found.best.name != "plan, unbiased"
 
 
 def test_what_is_said_names_the_best_how_to_run_it_and_by_how_much() -> None:

@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.domain.attributes import Integer
 from sfumato.errors import PlanError
 from sfumato.planning.public_draws import Draws, drawn_noise
-from sfumato.refine.consistency import refined_listed
+from sfumato.refine.consistency import Unrefined, refined_listed
 from sfumato.study import projection_forecast as module
 from sfumato.study.projection_forecast import after_projection
 from sfumato.study.study_limits import LIMITS
@@ -95,12 +95,39 @@ def test_queries_that_count_no_records_leave_the_bound_without_projection():
     assert "as without projection" in found.describe()
 
 
-def test_what_is_too_large_is_said_to_be():
+def test_what_cannot_be_listed_is_tried_on_made_up_records():
+    """8^7 combinations are beyond a histogram; the forecast is that of a release of such rows."""
+    work = sf.marginals(sf.Domain({f"q{i}": 8 for i in range(7)}), 2)
+    forecast = planned(work, "gaussian")
+    found = after_projection(forecast, 300)
+    assert found.runs >= 1
+    assert found.estimate is not None
+    assert 0 < found.estimate < 0.6 * found.without  # 1,344 noisy cells of 300 records
+    assert "kinds of records" in found.describe()
+    assert found.as_json()["model"] == found.model
+
+
+def test_where_a_release_publishes_unbiased_answers_their_error_is_forecast(monkeypatch):
+    monkeypatch.setattr(module, "refined", lambda *_, **__: Unrefined.TABLES_TOO_LARGE)
     work = sf.marginals(sf.Domain({f"q{i}": 8 for i in range(8)}), 1)
     found = after_projection(planned(work, "gaussian"), 10)
-    assert found.estimate is None
-    assert "16,777,216 kinds of cells" in found.describe()
-    assert found.as_json()["note"] == found.note
+    assert found.estimate == found.bound <= found.without
+    assert Unrefined.TABLES_TOO_LARGE.value in found.note
+    assert found.note in found.describe()
+
+
+def test_made_up_records_are_skewed_and_hang_together():
+    domain = sf.Domain({"a": 6, "b": 6})
+    codes = module._typical(domain, 100_000, "label")
+    assert np.array_equal(codes, module._typical(domain, 100_000, "label"))
+    counts = np.zeros((6, 6))
+    np.add.at(counts, tuple(codes), 1.0)
+    shares = np.sort(counts.sum(axis=1))[::-1] / 100_000
+    # 0.7 of the records follow the common order, 1 / (1 + 2^-1.5 + ... + 6^-1.5) = 0.54 its first.
+    assert shares[0] > 0.7 * 0.54 - 0.02
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / 100_000
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert chi_square > 60  # independent records: 25 on average, standard deviation 7
 
 
 @pytest.mark.parametrize("records", [0, -3, True, 2.5, 10**16, "ten"])
