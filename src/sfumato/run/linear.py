@@ -485,7 +485,8 @@ class Plan(ReleasePlan["Release"]):
     def projected(self, records: int) -> AfterProjection:
         """The error after projection for so many records: a bound, and one tried on made-up data.
 
-        The number is public or a guess; nothing is spent. Takes some seconds.
+        The number is public or a guess; nothing is spent. Takes some seconds, and where cells
+        cannot be listed as long as projecting a release does.
 
         Args:
             records: How many records there are.
