@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 LOST = 1e-9  # of the bound: the rounding of eigenvalues
+NOTHING = 1e-200  # an eigenvalue of what no pair moves
 
 
 def best_on_cells(workload: Workload, drops: bool, above: int = 0) -> Factorization | None:
@@ -95,7 +96,7 @@ def least_on_cells(workload: Workload, drops: bool) -> float:
 
 def least_on_columns(gram: Array, drops: bool) -> float:
     """The same for ``F'WF`` of the different columns of queries that are listed."""
-    if len(gram) > LIMITS.pairwise_cut_cells or (len(gram) == 1 and not drops):
+    if len(gram) > LIMITS.pairwise_cut_cells or len(gram) == 1:
         return 0.0
     return _least(_KindProblem((), (gram,), (0,)), drops)
 
@@ -130,6 +131,8 @@ def _told_apart(workload: Workload) -> tuple[Axis, ...] | None:
             axis = Axis(name, np.arange(axis.cells))
         axes.append(axis)
     classes = prod(a.classes for a in axes)
+    if classes == 1:  # tables of counts have a closed form
+        return None
     kinds = 2 ** sum(a.classes == 1 for a in axes)
     if kinds * classes**2 > LIMITS.pairwise_kinds or kinds * classes**3 > LIMITS.pairwise_work:
         return None
@@ -307,7 +310,7 @@ def _weighed_kinds(
         for root, copies, row in zip(roots, problem.copies, problem.adjacency, strict=True):
             laplacian = degrees - np.tensordot(row, weights, axes=1)
             values, directions = np.linalg.eigh(root @ laplacian @ root.T)
-            floor = values[-1] * EIGEN_ROUNDING * len(values)
+            floor = max(values[-1] * EIGEN_ROUNDING * len(values), NOTHING)
             trace += float(copies) * float(np.sqrt(values[values > floor]).sum())
             inside = (directions / np.sqrt(np.maximum(values, floor))) @ directions.T
             forms.append(root.T @ inside @ root)
