@@ -62,7 +62,7 @@ class PlanningLimits:
     """Queries that are tried as one matrix where structure is far from its bound."""
     far_ratio: float = 1.03
     """Times the lower bound: from here structure is far from it."""
-    interactions_ratio: float = 1.25
+    interactions_ratio: float = 1.15
     """Error over its bound up to which measuring by interactions is compared with nothing else."""
     joint_steps: float = SOLVE_LIMITS.search_multiplications / 10
     """Multiplications of such an attempt."""

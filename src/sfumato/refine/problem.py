@@ -34,7 +34,7 @@ from sfumato.solve.effort import ADDED_UP, spend
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.predicates import joint_classes
-from sfumato.workload.queries import check_entries
+from sfumato.workload.queries import QuerySet, check_entries
 from sfumato.workload.terms import Term
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ __all__ = [
     "alike",
     "check_exact_combinations",
     "inverse_covariance",
+    "long_gram",
 ]
 
 
@@ -364,7 +365,14 @@ class Reduced:
             for gram, i, j in zip(self.grams, at, to, strict=True):
                 out *= gram[np.ix_(i, j)]
             return out
-        out = np.empty((len(rows), len(columns)))
+        product = self.term.as_product()
+        out = np.ones((len(rows), len(columns)))
+        if product is not None:
+            at, to = np.unravel_index(rows, self.shape), np.unravel_index(columns, self.shape)
+            factors = zip(product.factors, self.cells, at, to, strict=True)
+            for (_, queries), cells, i, j in factors:
+                out *= long_gram(queries, cells[i], cells[j])
+            return out
         for row in np.unique(rows):
             out[rows == row] = self.gram_apply(_unit(len(self.flat), row))[columns]
         return out
@@ -427,6 +435,19 @@ def _unit(size: int, place: int) -> Array:
 
 
 # The quadratic function
+
+
+def long_gram(queries: QuerySet, rows: Integers, columns: Integers) -> Array:
+    """Entries of ``Q'Q`` of a long attribute, some of its cells at a time."""
+    own, which = np.unique(rows, return_inverse=True)
+    out = np.empty((len(own), len(columns)))
+    step = max(1, LIMITS.gram_coefficients // queries.size)
+    for start in range(0, len(own), step):
+        part = own[start : start + step]
+        units = np.zeros((queries.size, len(part)))
+        units[part, np.arange(len(part))] = 1.0
+        out[start : start + step] = np.asarray(queries.gram_apply(units))[columns].T
+    return out[which.reshape(-1)]
 
 
 @dataclass(frozen=True, eq=False)

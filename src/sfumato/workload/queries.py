@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, log2
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from sfumato.digest import sha256
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.workload_limits import LIMITS
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 __all__ = [
     "ENTRY_BITS",
@@ -1003,11 +1006,23 @@ class Matrix(QuerySet):
         x = widened(x)
         if x.dtype.kind in "iO":
             return np.tensordot(self.entries.astype(x.dtype), x, axes=1)
-        return np.tensordot(self._coefficients, x, axes=1)
+        return _times(self._sparse, self._coefficients, x)
 
     def adjoint(self, y: Numbers) -> Numbers:
         """``Q' y``, in floats."""
-        return np.tensordot(self._coefficients.T, np.asarray(y, dtype=np.float64), axes=1)
+        sparse = None if self._sparse is None else self._sparse.T
+        return _times(sparse, self._coefficients.T, np.asarray(y, dtype=np.float64))
+
+    @cached_property
+    def _sparse(self) -> csr_array | None:
+        """The coefficients without their zeros, where they are many and few are not zero."""
+        if self.entries.size < LIMITS.sparse_entries:
+            return None
+        if np.count_nonzero(self.entries) > LIMITS.sparse_part * self.entries.size:
+            return None
+        from scipy.sparse import csr_array
+
+        return csr_array(self._coefficients)
 
     def column_powers(self, p: int) -> Array:
         """Sums of ``|q|^p`` down the columns."""
@@ -1034,6 +1049,14 @@ class Matrix(QuerySet):
     def is_nonnegative(self) -> bool:
         """Whether no coefficient is below zero."""
         return bool((self.entries >= 0).all())
+
+
+def _times(sparse: csr_array | None, dense: Array, x: Numbers) -> Array:
+    """The product along the first axis of x, by the sparse matrix where there is one."""
+    if sparse is None:
+        return np.tensordot(dense, x, axes=1)
+    flat = np.asarray(x, dtype=np.float64).reshape(x.shape[0], -1)
+    return np.asarray(sparse @ flat).reshape(-1, *x.shape[1:])
 
 
 def numeric_array(values: object) -> npt.NDArray[Any]:

@@ -27,6 +27,10 @@ class WorkloadLimits:
     # queries
     gram_cells: int = 2048
     """Cells of an attribute whose Gram matrix is written out to compare its columns: 32 MB."""
+    sparse_entries: int = 2**20
+    """Coefficients of a matrix from which on its zeros are left out of products of floats."""
+    sparse_part: float = 0.05
+    """Part of them that may be other than zero for that to be quicker."""
     matrix_entries_compared: int = 2**26
     """Entries of a matrix of queries whose columns are compared: half a gigabyte."""
 

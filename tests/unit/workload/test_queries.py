@@ -242,3 +242,17 @@ def test_a_matrix_cannot_be_changed_after_it_was_checked() -> None:
         q.entries[0, 0] = 5
     q.dense()[0, 0] = 9.0  # a copy
     assert q.apply(np.array([1.0, 0.0]))[0] == 1.0
+
+
+def test_large_matrices_of_zeros_are_multiplied_without_them() -> None:
+    """Levels of a long attribute, as one matrix: the same products, along any further axes."""
+    size = 1200
+    groups = np.arange(size) // 12
+    entries = np.concatenate([np.eye(size), groups == np.arange(100)[:, None]]).astype(np.int64)
+    queries = Matrix.of(entries)
+    x = np.random.default_rng(0).normal(size=(size, 3, 2))
+    y = np.random.default_rng(1).normal(size=(len(entries), 2))
+    np.testing.assert_allclose(queries.apply(x), np.tensordot(entries, x, axes=1), atol=1e-12)
+    np.testing.assert_allclose(queries.adjoint(y), entries.T @ y, atol=1e-12)
+    whole = np.arange(size)
+    assert np.array_equal(queries.apply(whole), entries @ whole)
