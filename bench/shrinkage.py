@@ -26,10 +26,10 @@ import sfumato as sf
 from bench.adult import yes_no
 from bench.tell import show
 from sfumato.planning.public_draws import Draws, drawn_noise
-from sfumato.refine.cells import fit_explicit
-from sfumato.refine.consistency import expected_square, objective_fit
+from sfumato.refine.consistency import Refined, objective_fit, refined_listed
 from sfumato.refine.problem import Grid, Quadratic
-from sfumato.refine.shrink import EVEN, INDEPENDENT, Guesses, PublicRecords, shrunk_towards
+from sfumato.refine.reconstruct import released_tables
+from sfumato.refine.shrink import EVEN, INDEPENDENT, Guesses, PublicRecords, find_prior
 from sfumato.run.linear import Plan
 
 __all__ = ["CASES", "SHAPES", "WORKLOADS", "Case", "Row", "main", "measured_case"]
@@ -161,23 +161,25 @@ def _tried(
 ) -> tuple[list[float], float]:
     """Squared errors: projected, shrunk, even counts, independence; how much was kept."""
     work = plan.workload
-    ends = np.cumsum([t.rows for t in work.terms])[:-1]
-    fit = objective_fit(work, np.split(noisy, ends))
-    near = fit_explicit(fit, Grid.of(fit), float(n), gap=1e-3)
-    expected = expected_square(plan.forecast)
-    shrunk = shrunk_towards(plan.forecast, fit, near, True, noise=expected, public=public)
-    guesses = Guesses(plan.forecast, Quadratic(fit, near.grid), None)
-    guessed = dict(zip(guesses.names, guesses.answers(noisy, float(n)), strict=True))
+    groups = np.split(noisy, np.cumsum([t.rows for t in work.terms])[:-1])
+    ways = [
+        refined_listed(plan.forecast, groups, n, shrinks=shrinks, public=public)
+        for shrinks in (False, True)
+    ]
+    near, shrunk = (w for w in ways if isinstance(w, Refined))
+    fit = objective_fit(work, groups)
+    guesses, tables = Guesses(Quadratic(fit, Grid.of(fit))), released_tables(plan.forecast, groups)
+    has_prior = any(len(t.attributes) > 1 for t in tables)
+    prior = find_prior(work.domain, tables, float(n)) if has_prior else None
+    guessed = dict(zip(guesses.names(has_prior), n * guesses.answers(prior), strict=True))
     nothing = np.full(len(true), np.nan)
     answers = (
-        near.answers,
-        near.answers if shrunk is None else shrunk.answers,
+        np.concatenate(near.answers),
+        np.concatenate(shrunk.answers),
         guessed[EVEN],
         guessed.get(INDEPENDENT, nothing),
     )
-    return [
-        float(np.mean((a - true) ** 2)) for a in answers
-    ], 1.0 if shrunk is None else shrunk.share
+    return [float(np.mean((a - true) ** 2)) for a in answers], shrunk.share
 
 
 @cache

@@ -45,6 +45,7 @@ __all__ = [
     "Spread",
     "answer_covariance",
     "combination_error",
+    "noise_covariance",
     "noise_variance",
     "read",
 ]
@@ -539,6 +540,20 @@ def noise_variance(forecast: Forecast, coefficients: Array) -> float:
         for b, pull in forecast.strategy.adjoint(t, own).items():
             weights[b] = weights[b] + pull if b in weights else pull
     return sum(float((w**2).sum()) * forecast.block_variances[b] for b, w in weights.items())
+
+
+def noise_covariance(forecast: Forecast, coefficients: Array) -> Array:
+    """The covariance matrix of ``<c, z>`` for every row c of the coefficients.
+
+    By polarization: ``2 cov(a, b) = var(a) + var(b) - var(a - b)``.
+    """
+    size = len(coefficients)
+    out = np.diag([noise_variance(forecast, row) for row in coefficients])
+    for i in range(size):
+        for j in range(i):
+            apart = noise_variance(forecast, coefficients[i] - coefficients[j])
+            out[i, j] = out[j, i] = (out[i, i] + out[j, j] - apart) / 2
+    return out
 
 
 def answer_covariance(forecast: Forecast, group: str, queries: Sequence[int]) -> Array:

@@ -86,6 +86,7 @@ def fit_explicit(
     precision: Array | None = None,
     exact: Array | None = None,
     enough: float = 0.0,
+    start: CellEstimate | None = None,
     seconds: float | None = None,
     steps: float = inf,
     progress: Progress | None = None,
@@ -97,7 +98,8 @@ def fit_explicit(
     ``steps`` multiplications or about ``seconds`` (None: no clock) the best so far is returned; its
     gap is as certified as any.
     ``precision`` is the inverse covariance of the first answers, ``exact`` their combinations
-    without noise; weights of the fit are for the others. What is impossible or published is that
+    without noise; weights of the fit are for the others. ``start`` is the estimate of nearly the
+    same numbers over the same grid, if there is one. What is impossible or published is that
     of the grid; the total, if anything is published, is the published one.
     """
     if grid.constraints is not None:
@@ -129,7 +131,8 @@ def fit_explicit(
             cells, method = published.cells, published.method
         else:
             published = None
-            cells, method = nearest(q, bound, target, watch=_watcher(progress))
+            begun = None if start is None else _begun(start, unit, n)
+            cells, method = nearest(q, bound, target, start=begun, watch=_watcher(progress))
     t = q.stack_of(cells.cells, cells.weights)
     answers = q.answers(t)
     rest = answers - q.values
@@ -148,6 +151,16 @@ def fit_explicit(
         goal(value) * square,
         method,
     )
+
+
+def _begun(start: CellEstimate, unit: float, total: float | None) -> WeightedCells | None:
+    """The cells of an estimate, with weights of this total."""
+    mass = float(start.weights.sum())
+    if not mass > 0:
+        return None
+    held = start.weights > 0
+    scale = 1 / unit if total is None else total / mass
+    return WeightedCells(start.cells[held], scale * start.weights[held])
 
 
 def nearest(

@@ -8,26 +8,22 @@ differential privacy: the sparse and approximate cases", Theorem 1; the truth is
 The metric of the noise covariance is the most likely point of the same set, but its error in the
 objective's norm may rise above that of the unbiased answers; see ``docs/mechanisms/projection.md``.
 
-``refined`` chooses one of five estimates, by public numbers only; the thresholds stand first in
-``refine_limits.py``:
+``refined`` chooses by public numbers only; the thresholds stand first in ``refine_limits.py``:
 
     cells can be listed, the plan is for the maximum error   the minimax histogram (``cells``)
-    cells can be listed, noise outweighs the records         the projection, drawn towards guesses
-                                                             (``shrink``)
     cells can be listed                                      the projection, with a certified
                                                              distance (``cells``)
     cells cannot, tables of the queries can                  the projection by weighted rows
-                                                             (``rows``), mixed with rows that are
-                                                             fitted to a prior around independence
-                                                             too, as held-out noise says
-                                                             (``shrink``)
+                                                             (``rows``)
     neither, or the search did not come near enough          none (``Unrefined`` says why): the
                                                              release publishes unbiased answers
 
-The minimax histogram was never worse in the maximum error than least squares where both were
-measured (``bench boosting``). Without ``shrinks`` there is no guess and no prior: the projection,
-at any size. Rows come near it as far as their search goes: where they miss the answers by more than
-their noise explains, they are not used.
+and with ``shrinks`` mixes the projection, on both sides, with an estimate that follows a prior
+around independence, with independent attributes, even counts and public records, as noise says that
+was held out (``shrink``). Without ``shrinks`` there is no guess and no prior: the projection, at
+any size. The minimax histogram was never worse in the maximum error than least squares where both
+were measured (``bench boosting``). Rows come near the projection as far as their search goes: where
+they miss the answers by more than their noise explains, they are not used.
 
 Post-processing of released numbers: no privacy is spent (Dwork, Roth 2014, Proposition 2.1), and
 the same measurements give the same answers.
@@ -46,11 +42,11 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
-from sfumato.planning.forecast import Forecast, noise_variance
+from sfumato.planning.forecast import Forecast, noise_covariance
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.planning.public_draws import Draws
 from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
-from sfumato.refine.problem import Grid, alike
+from sfumato.refine.problem import Grid, Quadratic, alike
 from sfumato.refine.reconstruct import (
     Fit,
     ReleasedTable,
@@ -60,16 +56,19 @@ from sfumato.refine.reconstruct import (
 )
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import problem
-from sfumato.refine.rows import WeightedRows, fit_rows
+from sfumato.refine.rows import WeightedRows, fit_rows, merged_rows
 from sfumato.refine.shrink import (
+    EVEN,
+    INDEPENDENT,
     PRIOR,
+    Guesses,
     HeldOut,
+    Prior,
     PublicRecords,
-    RowPair,
-    Shrunk,
+    find_prior,
     held_out_count,
     held_out_noise,
-    shrunk_towards,
+    product_answers,
     with_prior,
 )
 from sfumato.text import shown
@@ -142,20 +141,17 @@ class Refined:
             return "one estimate, measured where it was worst"
         if self.method == "rows":
             words = "projected onto the answers of weighted records"
-            weight = 1 - self.share
-            if not weight:
-                return words
-            return (
-                f"{words} ({self.share:.0%} of the answers), mixed with records fitted to a prior "
-                f"around independence ({weight:.0%}, as held-out noise says)"
-            )
-        words = "projected onto the answers of histograms"
+        else:
+            words = "projected onto the answers of histograms"
         if self.method == "largest":
             return f"{words}, the largest difference as small as can be"
         if not self.towards:
             return words
-        shares = [f"{name} ({share:.0%})" for name, share in self.towards.items() if share > 0]
-        return f"{words} ({self.share:.0%} of the answers), then shrunk towards {', '.join(shares)}"
+        shares = ", ".join(f"{name} ({share:.0%})" for name, share in self.towards.items())
+        return (
+            f"{words} ({self.share:.0%} of the answers), then shrunk towards {shares}, as held-out "
+            "noise says"
+        )
 
 
 class Unrefined(Enum):
@@ -203,7 +199,8 @@ def refined(
         unbiased: The unbiased answers of every group.
         shrinks: Whether a projection is drawn towards guesses or a prior as far as noise asks, and
             a plan for the maximum error gets the minimax histogram.
-        public: Public records, a guess besides even counts and independent attributes.
+        public: Public records, a guess besides even counts and independent attributes, where cells
+            can be listed.
         steps: Multiplications of each search, after which its best result is taken or dropped.
         constraints: What the histogram or the rows must meet, up to rounding. Guesses do not, so
             nothing is drawn towards them then.
@@ -323,18 +320,100 @@ class _CellSearch:
         if self.forecast.objective == "max" and self._is_game:
             minimax = fit_minimax(self.fit, self.grid, self.total, gap=LIMITS.coarse_gap)
             return self._published(minimax, "largest", inf)
-        mixed = shrunk_towards(
-            self.forecast,
-            self.fit,
-            self.nearest,
-            self.rows is not None,
-            noise=self.noise,
-            public=self.public,
-            steps=self.steps,
-        )
-        if mixed is None:
+        # Answers with a bias were shrunk when they were planned, and no guess keeps constraints.
+        is_free = self.forecast.strategy.records is None and self.grid.constraints is None
+        if not (is_free and _sum(self.nearest) > 0):
             return self.projected()
-        return self._published(mixed, "histogram", inf, mixed.towards)
+        return self._mixed(self.nearest)
+
+    def _mixed(self, nearest: CellEstimate) -> Refined | Unrefined:
+        """The projection, the estimate with the prior and guesses, as held-out noise says."""
+        numbers = _Numbers(self.forecast, [p.values for p in self.fit.parts])
+        total = _sum(nearest)
+        guesses = Guesses(Quadratic(self.fit, self.grid), self.public)
+        belief = numbers.prior(total)
+        estimates = [WeightedAnswers.of(nearest)]
+        if belief is not None:
+            steps = LIMITS.row_search_share * self.steps
+            estimates.append(self._with_prior(numbers, belief, steps, nearest))
+        own = np.stack([e.answers for e in estimates])
+        points = np.concatenate([own, total * guesses.answers(belief)])
+
+        def again(noisier: _Numbers, steps: float) -> Array:
+            near = fit_explicit(
+                objective_fit(self.forecast.workload, noisier.answers),
+                self.grid,
+                self.total,
+                gap=LIMITS.projection_gap,
+                enough=LIMITS.held_out_gap**2 * self._square,
+                start=nearest,
+                steps=steps,
+            )
+            count = _sum(near)
+            if not count > 0:
+                return np.zeros_like(points)
+            other, own = noisier.prior(count), [near.answers]
+            if other is not None:
+                start = estimates[1].estimate
+                likely = self._with_prior(noisier, other, steps, start, is_quick=True)
+                own.append(likely.answers)
+            return np.concatenate([np.stack(own), count * guesses.answers(other)])
+
+        shares = _shares(numbers, points, again, self.steps)
+        if shares[0] == 1:
+            return self.projected()
+        mixed = np.zeros(self.grid.size)
+        for estimate, share in zip(estimates, shares, strict=False):
+            np.add.at(mixed, estimate.cells, share * estimate.weights)
+        names = guesses.names(belief is not None)
+        for name, share in zip(names, shares[len(estimates) :], strict=True):
+            if share > 0:
+                mixed += share * total * guesses.shares(name, belief)
+        cells = np.flatnonzero(mixed > 0)
+        towards = _named(((PRIOR,) if belief is not None else ()) + names, shares)
+        answers = WeightedAnswers(shares @ points, cells, mixed[cells])
+        return self._published(answers, "histogram", inf, towards)
+
+    def _with_prior(
+        self,
+        numbers: _Numbers,
+        belief: Prior,
+        steps: float,
+        start: CellEstimate | None,
+        *,
+        is_quick: bool = False,
+    ) -> WeightedAnswers:
+        """The most likely histogram before and after the answers are seen."""
+        fit, own = numbers.with_prior(belief), len(numbers.values)
+        if self.grid.size > LIMITS.prior_cells:
+            rows = fit_rows(
+                fit,
+                belief.total,
+                draws=Draws(self.forecast.workload.digest()),
+                steps=steps,
+                rounds=0 if is_quick else LIMITS.row_rounds,
+            )
+            answers = np.concatenate(rows.answers())[:own]
+            return WeightedAnswers(answers, self._places(rows.codes), rows.weights)
+        heavy = np.concatenate([p.weights for p in numbers.by_variance.parts]).mean()
+        usual = np.concatenate([p.weights for p in self.fit.parts]).mean()
+        gap = LIMITS.held_out_gap if is_quick else LIMITS.prior_gap
+        estimate = fit_explicit(
+            fit,
+            self.grid,
+            belief.total,
+            gap=LIMITS.projection_gap,
+            enough=gap**2 * self._square * float(heavy / usual),
+            start=start,
+            steps=steps,
+        )
+        return WeightedAnswers.of(estimate, own)
+
+    def _places(self, codes: Integers) -> Integers:
+        """The merged cells of rows (attribute x row)."""
+        grid, domain = self.grid, self.grid.domain
+        merged = [alike(self.fit, n)[codes[domain.index(n)]] for n in grid.names]
+        return np.asarray(np.ravel_multi_index(merged, grid.shape), dtype=np.int64)
 
     @cached_property
     def _square(self) -> float:
@@ -351,7 +430,7 @@ class _CellSearch:
 
     def _published(
         self,
-        estimate: CellEstimate | Shrunk,
+        estimate: CellEstimate | WeightedAnswers,
         method: str,
         distance: float,
         towards: Mapping[str, float] | None = None,
@@ -368,6 +447,31 @@ class _CellSearch:
             {name: alike(self.fit, name, grid.constraints) for name in grid.names},
             towards or {},
         )
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedAnswers:
+    """Weighted cells of a grid and their answers; ``estimate`` is where they come from, if one."""
+
+    answers: Array
+    cells: Integers
+    weights: Array
+    estimate: CellEstimate | None = None
+
+    @classmethod
+    def of(cls, estimate: CellEstimate, queries: int | None = None) -> WeightedAnswers:
+        """Those of an estimate: its first so many answers."""
+        return cls(estimate.answers[:queries], estimate.cells, estimate.weights, estimate)
+
+
+def _sum(estimate: CellEstimate) -> float:
+    return float(estimate.weights.sum())
+
+
+def _named(names: Sequence[str], shares: Array) -> dict[str, float]:
+    """The shares of all estimates but the projection, which is first, where there is some."""
+    pairs = zip(names, shares[1:].tolist(), strict=True)
+    return {name: share for name, share in pairs if share > 0}
 
 
 def expected_square(forecast: Forecast) -> float:
@@ -425,26 +529,45 @@ class _RowSearch:
         return self._published(near.codes, near.weights, near.off, near.distance)
 
     def _mixed(self) -> Refined | Unrefined:
-        numbers = _Numbers(self.forecast, self.unbiased)
-        # Answers with a bias were shrunk when they were planned.
-        if self.forecast.strategy.records is not None or not numbers.has_prior:
-            return self._projected()
+        """The projection, the estimate with the prior and guesses, as held-out noise says."""
+        numbers, workload = _Numbers(self.forecast, self.unbiased), self.forecast.workload
         total = self._total(numbers)
         if not total > 0:
             return Unrefined.NO_RECORDS
-        pair = self._pair(numbers, total, LIMITS.row_search_share * self.steps)
+        belief = numbers.prior(total)
+        # Answers with a bias were shrunk when they were planned.
+        if self.forecast.strategy.records is not None or belief is None:
+            return self._projected()
+        has_guesses = self.constraints is None and not has_wide(workload)
+        even = product_answers(workload, None) if has_guesses else None
+        steps = LIMITS.row_search_share * self.steps
+        near = self._nearest(numbers, total, steps)
+        likely = self._by_rows(numbers.with_prior(belief), total, steps)
+        points = _candidates(workload, near, likely, belief, even)
 
         def again(noisier: _Numbers, steps: float) -> Array:
             count = self._total(noisier)
-            if not count > 0:
-                return np.zeros_like(pair.answers)
-            return self._pair(noisier, count, steps, is_quick=True).answers
+            other = noisier.prior(count) if count > 0 else None
+            if other is None:
+                return np.zeros_like(points)
+            both = (
+                self._nearest(noisier, count, steps, is_quick=True),
+                self._by_rows(noisier.with_prior(other), count, steps, is_quick=True),
+            )
+            return _candidates(workload, *both, other, even)
 
-        weight = _prior_weight(numbers, pair.answers, again, self.steps)
-        codes, weights = pair.mixed(weight)
-        off = max(pair.nearest.off, pair.prior.off)
-        towards = {PRIOR: weight} if weight > 0 else {}
-        return self._published(codes, weights, off, inf, towards)
+        shares = _shares(numbers, points, again, self.steps)
+        used = [(near, shares[0]), (likely, shares[1])]
+        guessed = float(shares[2:].sum())
+        if guessed > 0:
+            ends = np.cumsum([t.rows for t in workload.terms])[:-1]
+            fit = objective_fit(workload, np.split(shares[2:] @ points[2:] / guessed, ends))
+            # Answers without noise are met by the first rows: to search on would gain nothing.
+            used.append((self._by_rows(fit, total, steps, is_quick=True), guessed))
+        codes, weights = merged_rows(used)
+        off = max(near.off, likely.off)
+        names = (PRIOR, INDEPENDENT, EVEN) if has_guesses else (PRIOR,)
+        return self._published(codes, weights, off, inf, _named(names, shares))
 
     def _total(self, numbers: _Numbers) -> float:
         """The number of records: public, or as the tables have it."""
@@ -452,13 +575,6 @@ class _RowSearch:
         if self.constraints is not None:
             public = agreed_total(public, self.constraints)
         return released_total(numbers.tables, None) if public is None else public
-
-    def _pair(
-        self, numbers: _Numbers, total: float, steps: float, is_quick: bool = False
-    ) -> RowPair:
-        near = self._nearest(numbers, total, steps, is_quick=is_quick)
-        fit = numbers.with_prior(total)
-        return RowPair(near, self._by_rows(fit, total, steps, is_quick=is_quick))
 
     def _nearest(
         self,
@@ -539,10 +655,11 @@ class _Numbers:
         tables = released_tables(self.forecast, self.answers)
         return [replace(t, error=self.noise * t.error) for t in tables]
 
-    @property
-    def has_prior(self) -> bool:
-        """Whether there is a table for the prior to speak of."""
-        return any(len(t.attributes) > 1 and not t.is_spread for t in self.tables)
+    def prior(self, total: float) -> Prior | None:
+        """The prior of so many records; None where there is no table for it to speak of."""
+        if not any(len(t.attributes) > 1 and not t.is_spread for t in self.tables):
+            return None
+        return find_prior(self.forecast.workload.domain, self.tables, total)
 
     @cached_property
     def by_variance(self) -> Fit:
@@ -550,9 +667,9 @@ class _Numbers:
         precisions = [p / self.noise**2 for p in _precisions(self.forecast)]
         return fit_answers(self.forecast.workload, list(self.answers), precisions)
 
-    def with_prior(self, total: float) -> Fit:
+    def with_prior(self, belief: Prior) -> Fit:
         """The same and the prior around independence."""
-        return with_prior(self.by_variance, self.tables, total)
+        return with_prior(self.by_variance, self.tables, belief.total, belief)
 
     def split(self, noise: Array) -> _Numbers:
         """What estimates are made of whose judge is the rest (``HeldOut``)."""
@@ -562,31 +679,46 @@ class _Numbers:
         return _Numbers(self.forecast, noisier, self.noise * sqrt(1 + scale**2))
 
 
-def _prior_weight(
+def _candidates(
+    workload: Workload,
+    near: WeightedRows,
+    likely: WeightedRows,
+    belief: Prior,
+    even: Array | None,
+) -> Array:
+    """The answers of both rows, of independent attributes and of even counts, a row each."""
+    parts = len(near.fit.parts)
+    out = [np.concatenate(near.answers()), np.concatenate(likely.answers()[:parts])]
+    if even is not None:
+        out += [belief.total * each for each in (product_answers(workload, belief), even)]
+    return np.stack(out)
+
+
+def _shares(
     numbers: _Numbers, points: Array, again: Callable[[_Numbers, float], Array], steps: float
-) -> float:
-    """How much of the estimate with the prior is mixed with the projection.
+) -> Array:
+    """How much of every estimate is in the answers, the projection first.
 
     Args:
         numbers: The unbiased answers.
-        points: The answers of both estimates, a row each.
+        points: The answers of the estimates, a row each.
         again: The same estimates of other numbers, by at most so many multiplications each.
         steps: Multiplications of a release.
 
     Returns:
-        A weight from 0 to 1.
+        Shares of 0 or more that add up to 1.
     """
     forecast = numbers.forecast
-    terms = forecast.workload.terms
-    metric = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
+    metric = np.concatenate([np.full(t.rows, t.weight**2) for t in forecast.workload.terms])
     evidence = HeldOut(numbers.values, metric, points)
-    variance = noise_variance(forecast, metric * (points[1] - points[0]))
-    error = evidence.error(variance)
-    count = held_out_count(error if error < inf else 0.0)
+    along = metric * (points[1:] - points[0])
+    covariance = noise_covariance(forecast, along)
+    apart = float(metric @ (points[1] - points[0]) ** 2)
+    count = held_out_count(sqrt(covariance[0, 0]) / apart if apart > 0 else 0.0)
     share = LIMITS.held_out_share * steps / (2 * count)
     for noise in held_out_noise(forecast, count):
         evidence.add(noise, again(numbers.split(noise), share))
-    return evidence.weight(variance)
+    return evidence.shares(covariance)
 
 
 def _precisions(forecast: Forecast) -> list[Array]:

@@ -54,6 +54,7 @@ __all__ = [
     "draw_product",
     "fit_rows",
     "merged",
+    "merged_rows",
     "minimum_score",
     "onto_weights",
     "search",
@@ -474,6 +475,13 @@ def fit_rows(
     return WeightedRows(
         fit, codes, weights, value, above, min(result.bound, value), state.sweeps, off
     )
+
+
+def merged_rows(estimates: Sequence[tuple[WeightedRows, float]]) -> tuple[Codes, Array]:
+    """The rows of a mixture of several, each with its share of the weight."""
+    used = [(rows.codes, share * rows.weights) for rows, share in estimates if share > 0]
+    codes, weights = (np.concatenate(x, axis=-1) for x in zip(*used, strict=True))
+    return merged(codes, weights)
 
 
 @dataclass(frozen=True, eq=False)

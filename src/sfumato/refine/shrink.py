@@ -1,43 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates drawn towards what is likely before the data are asked, as far as noise asks.
 
-Two uses. ``with_prior`` adds a prior around independence to a fit, for rows, and ``HeldOut`` says
-how much of the result is mixed with the projection. ``shrunk_towards`` mixes a projection over
-cells with guesses, for few records: when noise outweighs the data, the projection p is an outermost
-point of what data can have, in the direction of the noise, and a guess g (even counts, independent
-attributes, public records: ``Guesses``) is nearer to the truth a. All are answers of histograms, so
-every mixture
+When noise outweighs the data, the projection p of the answers is an outermost point of what data
+can have, in the direction of the noise, and an estimate that expects something is nearer to the
+truth: one that follows a prior around independence (``with_prior``), independent attributes by
+themselves, even counts, or public records (``Guesses``). When it does not, p is the better one. All
+are answers of histograms, so every mixture
 
-    x(c) = c_0 p + c_1 g_1 + ... + c_m g_m,      c >= 0,  sum c = 1,
+    x(c) = c_1 p + c_2 x_2 + ... + c_m x_m,      c >= 0,  sum c = 1,
 
-is too. With y = a + Z the best one has the least ``E |x(c)(y) - a|^2``, in the norm of the
-objective, or, what is the same up to a constant (Stein 1981, "Estimation of the mean of a
-multivariate normal distribution"), the least ``E |x(c) - y|^2 + 2 sum_q cov(x(c)_q, y_q)``. Those
-means depend on a. p is where they are taken: ``y* = p + Z*`` with draws Z* of the planned noise,
-projected again (the parametric bootstrap; Efron 2004, "The estimation of prediction error:
-covariance penalties and cross-validation"):
+is too. Which one is best depends on the data. ``HeldOut`` weighs them by noise that was held out,
+for cells that can be listed and for rows alike.
 
-    c  minimises  mean |c_0 p* + c_1 g_1* + ... - p|^2       over the simplex, a tiny program.
-
-If the data had the answers p, no mixture would have a smaller expected error, that of the
-projection included. They have others: the answers go back to p by a third of the way, which costs
-little where shrinking helps, and keeps the loss small where it does not (all records alike: the
-projection is at its best). Stein's own estimate of the covariances, the derivative of p, is
-unbiased for every a, but p lies in corners, where the derivative is 0 or huge: its errors outweigh
-what there is to gain.
-
-All of it is a function of released answers and of public draws. The inequality of the projection
-("never farther from the truth") is one for all data and all noise; this is one of means, and of
-measurements: ``python -m bench shrinkage``, docs/mechanisms/projection.md.
+Privacy: a function of released answers and of public draws, so nothing is spent (Dwork, Roth 2014,
+"The algorithmic foundations of differential privacy", Proposition 2.1). The inequality of the
+projection ("never farther from the truth") is one for all data and all noise; this is one of means,
+and of measurements: ``python -m bench projection``, ``python -m bench shrinkage``,
+docs/mechanisms/projection.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from math import ceil, inf, isfinite, sqrt
+from math import ceil, inf, isfinite
 
 import numpy as np
 
@@ -45,15 +33,15 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.public_draws import Draws, drawn_noise
-from sfumato.refine.cells import CellEstimate, fit_explicit
 from sfumato.refine.problem import Quadratic, alike
-from sfumato.refine.reconstruct import Fit, FitPart, ReleasedTable, released_tables
+from sfumato.refine.reconstruct import Fit, FitPart, ReleasedTable
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.refine.rows import WeightedRows, merged, onto_weights
+from sfumato.refine.rows import onto_weights
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.queries import Identity
 from sfumato.workload.terms import Product
+from sfumato.workload.workload import Workload
 
 __all__ = [
     "EVEN",
@@ -64,15 +52,13 @@ __all__ = [
     "HeldOut",
     "Prior",
     "PublicRecords",
-    "RowPair",
-    "Shrunk",
     "dispersion",
     "find_prior",
     "held_out_count",
     "held_out_noise",
     "mixture",
     "one_way_shares",
-    "shrunk_towards",
+    "product_answers",
     "with_prior",
 ]
 
@@ -111,19 +97,28 @@ class Prior:
         return out
 
 
-def with_prior(fit: Fit, tables: Sequence[ReleasedTable], n: float) -> Fit:
+def with_prior(
+    fit: Fit, tables: Sequence[ReleasedTable], n: float, prior: Prior | None = None
+) -> Fit:
     """The fit with a prior for every released table of two attributes or more.
 
     The log density of the prior is one more quadratic part ``(h - b)^2 / (2 tau b)`` of the fit, so
     every solver of fits can use it; the minimum is then the most likely histogram. The answers are
     no longer unbiased: use it where the total error matters.
+
+    A cell that is measured far from b contradicts the prior, and is let go: its variance is at
+    least ``|y - b| sqrt(v) / c - v``, with which the prior by itself moves it by c standard errors
+    of its noise at most (limited translation: Efron, Morris 1972, "Limiting the risk of Bayes and
+    empirical Bayes estimators, part II").
     """
-    prior = find_prior(fit.domain, tables, n)
+    prior = find_prior(fit.domain, tables, n) if prior is None else prior
     several = [t for t in tables if len(t.attributes) > 1 and not t.is_spread]
     parts = []
     for table, tau in zip(several, prior.tau, strict=True):
         base = prior.expected(table.attributes)
-        weights = 1 / (tau * np.maximum(base, LIMITS.prior_count_minimum))
+        variance = tau * np.maximum(base, LIMITS.prior_count_minimum)
+        away = table.error * np.abs(table.values - base) / LIMITS.prior_translation
+        weights = 1 / np.maximum(variance, away - table.error**2)
         factors = tuple((a, Identity(fit.domain[a].size)) for a in table.attributes)
         term = Product(fit.domain, f"prior {' x '.join(table.attributes)}", 1.0, factors)
         parts.append(FitPart(term, base.reshape(-1), weights.reshape(-1)))
@@ -300,97 +295,182 @@ def _one_way(domain: Domain, tables: Sequence[ReleasedTable], name: str, n: floa
     return np.full(domain[name].size, 1 / domain[name].size) if shares is None else shares
 
 
-# How much of the prior: held-out noise
+# Guesses
 
 PRIOR = "a prior around independence"
+INDEPENDENT = "independent attributes"
+EVEN = "even counts"
+PUBLIC = "public records"
 
 
 @dataclass(frozen=True, eq=False)
-class RowPair:
-    """The projection of answers by rows, and the rows that fit them and a prior."""
+class PublicRecords:
+    """Weighted records that anybody may see: ``codes[:, i]`` is a cell of ``attributes[i]``."""
 
-    nearest: WeightedRows
-    prior: WeightedRows
+    attributes: tuple[str, ...]
+    codes: Integers
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Guesses:
+    """Histograms of one record over the merged cells of a grid that need no fit, by name.
+
+    Independent attributes with the shares of a prior (where there is one), even counts, and public
+    records (where there are some). Mixtures of them and of a projection are answers of histograms.
+    """
+
+    quadratic: Quadratic
+    public: PublicRecords | None = None
+
+    def names(self, has_prior: bool) -> tuple[str, ...]:
+        """Which guesses there are."""
+        independent = (INDEPENDENT,) if has_prior else ()
+        return (*independent, EVEN, *(() if self.public is None else (PUBLIC,)))
+
+    def answers(self, prior: Prior | None) -> Array:
+        """The answers of one record of every guess, one row each."""
+        out = [_answers(self.quadratic, self._merged(prior))] if prior is not None else []
+        return np.stack([*out, *self._fixed])
+
+    def shares(self, name: str, prior: Prior | None) -> Array:
+        """The shares of the merged cells that a guess has."""
+        if name == PUBLIC:
+            return self._public
+        is_fitted = name == INDEPENDENT and prior is not None
+        return _outer(self._merged(prior) if is_fitted else self._sizes).reshape(-1)
 
     @cached_property
-    def answers(self) -> Array:
-        """What both answer, a row each; the parts of the prior come last and are left out."""
-        parts = len(self.nearest.fit.parts)
-        both = (self.nearest.answers(), self.prior.answers()[:parts])
-        return np.stack([np.concatenate(each) for each in both])
+    def _classes(self) -> dict[str, Integers]:
+        return {name: alike(self.quadratic.fit, name) for name in self.quadratic.grid.names}
 
-    def mixed(self, weight: float) -> tuple[Integers, Array]:
-        """The rows of both, those of the prior with so much of the weight."""
-        shares = ((self.nearest, 1 - weight), (self.prior, weight))
-        used = [(r.codes, share * r.weights) for r, share in shares if share > 0]
-        codes, weights = (np.concatenate(x, axis=-1) for x in zip(*used, strict=True))
-        return merged(codes, weights)
+    @cached_property
+    def _sizes(self) -> list[Array]:
+        """How many cells of the domain each merged cell stands for, by attribute, as shares."""
+        return [np.bincount(c).astype(np.float64) / len(c) for c in self._classes.values()]
+
+    def _merged(self, prior: Prior | None) -> list[Array]:
+        if prior is None:
+            return self._sizes
+        pairs = self._classes.items()
+        return [np.bincount(c, prior.shares[name]).astype(np.float64) for name, c in pairs]
+
+    @cached_property
+    def _fixed(self) -> list[Array]:
+        """The guesses that do not depend on the noisy answers."""
+        even = _answers(self.quadratic, self._sizes)
+        if self.public is None:
+            return [even]
+        return [even, self.quadratic.answers(self.quadratic.stack(self._public))]
+
+    @cached_property
+    def _public(self) -> Array:
+        grid, public = self.quadratic.grid, self.public
+        assert public is not None  # noqa: S101  asked for where there are some
+        columns = [public.codes[:, public.attributes.index(n)] for n in grid.names]
+        merged = [c[column] for c, column in zip(self._classes.values(), columns, strict=True)]
+        counts = np.zeros(grid.shape)
+        np.add.at(counts, tuple(merged), public.weights)
+        return np.asarray(counts.reshape(-1) / counts.sum(), dtype=np.float64)
+
+
+def _answers(quadratic: Quadratic, shares: Sequence[Array]) -> Array:
+    """The answers of one record whose attributes have these shares, independently."""
+    margins = [_outer([shares[a] for a in axes]).reshape(-1) for axes in quadratic.sets]
+    return quadratic.answers(np.concatenate(margins))
+
+
+def _outer(shares: Sequence[Array]) -> Array:
+    out = np.ones(())
+    for share in shares:
+        out = np.multiply.outer(out, share)
+    return np.asarray(out, dtype=np.float64)
+
+
+def product_answers(workload: Workload, prior: Prior | None) -> Array:
+    """The answers of one record of independent attributes, with even shares without a prior."""
+    out = []
+    for term in workload.terms:
+        sizes = [(name, workload.domain[name].size) for name in term.attributes]
+        table = _outer([np.full(k, 1 / k) if prior is None else prior.shares[n] for n, k in sizes])
+        out.append(np.asarray(term.answer(table), dtype=np.float64).reshape(-1))
+    return np.concatenate(out)
+
+
+# How much of each: held-out noise
 
 
 @dataclass(eq=False)
 class HeldOut:
-    """How estimates are mixed for least error, by noise that they did not see.
+    """Shares of several estimates in a mixture of least error, by noise that they did not see.
 
-    The mixture of the projection p(y) and of the fit with the prior q(y) that is nearest to the
-    truth a has ``w = <a - p, d> / |d|^2`` of q, with ``d = q - p``. To estimate it, y is split by
-    public noise z' of the law of the noise z and a number c:
+    The estimates ``x_1(y), ..., x_m(y)`` are mixed with shares c. The error is, up to a constant,
 
-        y_1 = y + c z',      y_2 = y - z' / c,
+        |sum c_i x_i - a|^2  ~  c'Gc - 2 c'p,      G = <x_i, x_j>,   p = <x_i, a>,
+
+    and the truth a is unknown. To estimate p, y is split by public noise z' of the law of the noise
+    z and a number s:
+
+        y_1 = y + s z',      y_2 = y - z' / s,
 
     which are independent for normal noise (their covariance is 0; data thinning: Neufeld et al.
     2024, "Data thinning for convolution-closed distributions"; Oliveira, Lei, Tibshirani 2021,
     "Unbiased risk estimation in the normal means problem via coupled bootstrap techniques"). So
-    for ``p_1 = p(y_1)`` and ``d_1``, which never saw y_2,
+    estimates of y_1 never saw y_2, and ``E <x(y_1), y_2> = E <x(y_1), a>``: unbiased, for noise
+    that is larger by ``1 + s^2``. Given y the mean of ``<z', x(y)>`` is 0: taking
+    ``<z', x(y_1) - x(y)> / s`` for ``<z', x(y_1)> / s`` changes no mean and takes most of the noise
+    off. Laplace noise is split into parts that are uncorrelated, not independent, so the mean is
+    then one to first order.
 
-        E [<y_2 - p_1, d_1>]  =  E [<a - p_1, d_1>]:
-
-    the numerator is unbiased, for noise that is larger by ``1 + c^2``. Given y the mean of
-    ``<z', d(y)>`` is 0: taking ``<z', d_1 - d> / c`` for ``<z', d_1> / c`` changes no mean and
-    takes most of the noise off. Laplace noise is split into parts that are uncorrelated, not
-    independent, so the mean is then one to first order.
-
-    ``points`` are both estimates at y, a row each; ``add`` takes in those at y_1.
+    ``points`` are the estimates at y, a row each; ``add`` takes in those at y_1.
     """
 
     values: Array
     metric: Array
     points: Array
-    numerator: float = 0.0
-    denominator: float = 0.0
+    gram: Array = field(init=False)
+    pull: Array = field(init=False)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin without evidence."""
+        size = len(self.points)
+        self.gram, self.pull = np.zeros((size, size)), np.zeros(size)
 
     def add(self, noise: Array, points: Array) -> None:
-        """Take in the estimates of ``values + c noise``."""
-        along = points[1] - points[0]
-        pull = along - (self.points[1] - self.points[0])
-        self.numerator += float(self.metric @ ((self.values - points[0]) * along))
-        self.numerator -= float(self.metric @ (noise * pull)) / LIMITS.held_out_scale
-        self.denominator += float(self.metric @ along**2)
+        """Take in the estimates of ``values + s noise``."""
+        self.gram += (points * self.metric) @ points.T
+        unseen = (points - self.points) @ (self.metric * noise) / LIMITS.held_out_scale
+        self.pull += points @ (self.metric * self.values) - unseen
+        self.count += 1
 
-    def error(self, variance: float) -> float:
-        """The standard error of w from y, where ``variance`` is that of ``<z, d>``."""
-        apart = float(self.metric @ (self.points[1] - self.points[0]) ** 2)
-        return sqrt(variance) / apart if apart > 0 else inf
+    def shares(self, covariance: Array) -> Array:
+        """The shares of least expected error given the evidence; 0 or more, and 1 together.
 
-    def weight(self, variance: float) -> float:
-        """From 0, the projection, to 1, the prior; 0 where both are the same.
-
-        Noise would pull the weight off 0 and 1. It goes from w towards the nearer of both ends,
-        continuously: as the squared error is a parabola in w, whatever lies between its lowest
-        point and the nearer end errs no more than that end, the better of the two estimates.
-        Where the noise of w itself is large, w says little, and the weight goes to one half: the
-        loss is then least in the worst case.
+        ``covariance`` is that of ``<z, x_i - x_1>``, i > 1: the noise of the evidence from y, and
+        the splits add about as much, divided by their number. Before the evidence the best shares
+        are taken to lie around equal ones, give or take ``held_out_belief`` each. The evidence
+        updates them linearly (Bayes linear; Goldstein, Wooff 2007, "Bayes linear statistics"), as
+        far as its noise allows; the expected error is then a quadratic function over the simplex.
+        They go a little farther than that from equal ones (``held_out_stretch``), so that noise
+        rarely keeps them from a corner: one estimate alone, where that is the best.
         """
-        error = self.error(variance)
-        if error == inf or not self.denominator > 0:
-            return 0.0
-        belief = LIMITS.held_out_belief**2
-        trust = LIMITS.held_out_stretch * belief / (belief + error**2)
-        weight = 0.5 + trust * (self.numerator / self.denominator - 0.5)
-        return min(1.0, max(0.0, weight))
+        size = len(self.points)
+        gram, pull = self.gram / max(self.count, 1), self.pull / max(self.count, 1)
+        apart = np.vstack([-np.ones(size - 1), np.eye(size - 1)])
+        bend = apart.T @ gram @ apart
+        belief = LIMITS.held_out_belief**2 * (np.eye(size - 1) - 1 / size)
+        seen = bend @ belief @ bend + (1 + 1 / max(self.count, 1)) * covariance
+        slope = apart.T @ (pull - gram.mean(axis=1))
+        moved = belief @ bend @ np.linalg.lstsq(seen, slope, rcond=LIMITS.held_out_rounding)[0]
+        likely = 1 / size + LIMITS.held_out_stretch * (apart @ moved)
+        shares = mixture(gram, gram @ likely)
+        shares[shares < LIMITS.held_out_ignored] = 0.0
+        return np.asarray(shares / shares.sum(), dtype=np.float64)
 
 
 def held_out_count(error: float) -> int:
-    """How often y is split for evidence whose own standard error is ``error``; 1, or even.
+    """How often y is split for a weight of standard error ``error`` between two; 1, or even.
 
     What one split adds to that error is about as large: little noise in y needs one.
     """
@@ -408,203 +488,6 @@ def held_out_noise(forecast: Forecast, count: int) -> Iterator[Array]:
         yield noise
         if count > 1:
             yield -noise
-
-
-# Guesses
-
-EVEN = "even counts"
-INDEPENDENT = "independent attributes"
-PUBLIC = "public records"
-
-
-@dataclass(frozen=True, eq=False)
-class PublicRecords:
-    """Weighted records that anybody may see: ``codes[:, i]`` is a cell of ``attributes[i]``."""
-
-    attributes: tuple[str, ...]
-    codes: Integers
-    weights: Array
-
-
-@dataclass(frozen=True, eq=False)
-class Guesses:
-    """The guesses for one set of queries; ``names`` says which there are.
-
-    Each guess is the histogram of one record over the merged cells of a grid, so mixtures of
-    guesses and of a projection are answers of histograms too. Public records, where there are
-    some, stand in the place of even counts.
-    """
-
-    forecast: Forecast
-    quadratic: Quadratic
-    public: PublicRecords | None = None
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Even counts or public records; and independence where every attribute has a table."""
-        first = EVEN if self.public is None else PUBLIC
-        is_known = self._one_way(np.zeros(self.forecast.workload.queries), 1.0) is not None
-        return (first, INDEPENDENT) if is_known else (first,)
-
-    def answers(self, unbiased: Array, total: float) -> Array:
-        """The answers of every guess of so many records, one row each; 0 of none."""
-        if not total > 0:
-            return np.zeros((len(self.names), len(unbiased)))
-        out = [self._fixed]
-        shares = self._one_way(unbiased, total)
-        if shares is not None:
-            out.append(_answers(self.quadratic, shares))
-        return total * np.stack(out)
-
-    def shares(self, name: str, unbiased: Array, total: float) -> Array:
-        """The shares of the merged cells that a guess has."""
-        if name == PUBLIC:
-            return self._public
-        one_way = self._sizes if name == EVEN else self._one_way(unbiased, total)
-        return _outer(one_way or []).reshape(-1)
-
-    @cached_property
-    def _classes(self) -> dict[str, Integers]:
-        return {name: alike(self.quadratic.fit, name) for name in self.quadratic.grid.names}
-
-    @cached_property
-    def _sizes(self) -> list[Array]:
-        """How many cells of the domain each merged cell stands for, by attribute, as shares."""
-        return [np.bincount(c).astype(np.float64) / len(c) for c in self._classes.values()]
-
-    @cached_property
-    def _fixed(self) -> Array:
-        """One record of the guess that does not depend on the noisy answers."""
-        if self.public is None:
-            return _answers(self.quadratic, self._sizes)
-        return self.quadratic.answers(self.quadratic.stack(self._public))
-
-    @cached_property
-    def _public(self) -> Array:
-        grid, public = self.quadratic.grid, self.public
-        assert public is not None  # noqa: S101  asked for where there are some
-        columns = [public.codes[:, public.attributes.index(n)] for n in grid.names]
-        merged = [c[column] for c, column in zip(self._classes.values(), columns, strict=True)]
-        counts = np.zeros(grid.shape)
-        np.add.at(counts, tuple(merged), public.weights)
-        return np.asarray(counts.reshape(-1) / counts.sum(), dtype=np.float64)
-
-    def _one_way(self, unbiased: Array, total: float) -> list[Array] | None:
-        """The one-way tables of the answers, each the nearest without negative cells, as shares."""
-        work, names = self.forecast.workload, self.quadratic.grid.names
-        ends = np.cumsum([t.rows for t in work.terms])[:-1]
-        tables = released_tables(self.forecast, np.split(unbiased, ends))
-        shares = [one_way_shares(tables, name, total) for name in names]
-        if len(names) < 2 or any(f is None for f in shares):
-            return None
-        pairs = zip(self._classes.values(), shares, strict=True)
-        return [np.bincount(c, f).astype(np.float64) for c, f in pairs]
-
-
-def _answers(quadratic: Quadratic, shares: Sequence[Array]) -> Array:
-    """The answers of one record whose attributes have these shares, independently."""
-    margins = [_outer([shares[a] for a in axes]).reshape(-1) for axes in quadratic.sets]
-    return quadratic.answers(np.concatenate(margins))
-
-
-def _outer(shares: Sequence[Array]) -> Array:
-    out = np.ones(())
-    for share in shares:
-        out = np.multiply.outer(out, share)
-    return np.asarray(out, dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class Shrunk:
-    """``share`` of the projection (c_0 above) and ``towards``, the shares of the guesses."""
-
-    share: float
-    towards: Mapping[str, float]
-    answers: Array
-    cells: Integers
-    weights: Array
-
-
-def shrunk_towards(
-    forecast: Forecast,
-    fit: Fit,
-    nearest: CellEstimate,
-    is_total_known: bool,
-    *,
-    noise: float,
-    public: PublicRecords | None = None,
-    steps: float = inf,
-) -> Shrunk | None:
-    """The projection ``nearest`` drawn towards guesses; None where it stays as it is.
-
-    ``noise`` is the expected squared distance of the unbiased answers from the truth. Answers with
-    a bias are left alone: they were shrunk when they were planned. So are histograms that must
-    keep constraints, which no guess does.
-    """
-    grid, total = nearest.grid, float(nearest.weights.sum())
-    used = int((nearest.weights > LIMITS.weight_in_use * total).sum())
-    is_small = (
-        grid.size <= LIMITS.guess_cells and used * len(nearest.answers) <= LIMITS.guess_entries
-    )
-    is_free = forecast.strategy.records is None and grid.constraints is None
-    if not (total > 0 and is_small and is_free):
-        return None
-    quadratic = Quadratic(fit, grid)
-    weights = np.concatenate([p.weights for p in fit.parts])
-    guesses = _guesses(forecast, quadratic, total, public)
-    points = np.stack([nearest.answers, *guesses.answers(quadratic.values, total)])
-    if noise < LIMITS.noise_outweighed * float(((points[1:] - points[0]) ** 2 @ weights).min()):
-        return None
-    gram, pull = np.zeros((len(points), len(points))), np.zeros(len(points))
-    draws = Draws(f"shrinkage {forecast.workload.digest()} {forecast.mechanism}")
-    for z in drawn_noise(forecast, draws, LIMITS.guess_draws):
-        noisy = nearest.answers + z
-        again = fit_explicit(
-            _towards(fit, noisy),
-            grid,
-            total if is_total_known else None,
-            gap=LIMITS.guess_gap,
-            enough=LIMITS.guess_gap * noise,
-            steps=steps,
-        )
-        drawn = np.stack([again.answers, *guesses.answers(noisy, float(again.weights.sum()))])
-        gram += (drawn * weights) @ drawn.T
-        pull += (drawn * weights) @ nearest.answers
-    shares = (1 - LIMITS.shrink_caution) * mixture(gram, pull)
-    shares[0] += LIMITS.shrink_caution
-    if shares[0] > LIMITS.projection_share_maximum:
-        return None
-    towards = dict(zip(guesses.names, shares[1:].tolist(), strict=True))
-    mixed = np.zeros(grid.size)
-    for name, share in towards.items():
-        if share > 0:
-            mixed += share * total * guesses.shares(name, quadratic.values, total)
-    np.add.at(mixed, nearest.cells, shares[0] * nearest.weights)
-    cells = np.flatnonzero(mixed > 0)
-    return Shrunk(float(shares[0]), towards, shares @ points, cells, mixed[cells])
-
-
-def _guesses(
-    forecast: Forecast, quadratic: Quadratic, total: float, public: PublicRecords | None
-) -> Guesses:
-    """The guesses, with public records for even counts unless the answers speak against them.
-
-    ``|y - g|^2`` is off ``|a - g|^2`` by as much in the mean for every fixed g, so the difference
-    of two of them is judged by its own noise, ``2 <g - g', Z>``.
-    """
-    even = Guesses(forecast, quadratic)
-    if public is None:
-        return even
-    informed = Guesses(forecast, quadratic, public)
-    values, weights = quadratic.values, np.concatenate([p.weights for p in quadratic.fit.parts])
-    one, other = (g.answers(values, total)[0] for g in (informed, even))
-    draws = Draws(f"public {forecast.workload.digest()} {forecast.mechanism}")
-    along = [
-        2 * float((weights * (one - other)) @ z)
-        for z in drawn_noise(forecast, draws, LIMITS.public_draws)
-    ]
-    farther = float(weights @ ((values - one) ** 2 - (values - other) ** 2))
-    return even if farther > LIMITS.public_contradicted * float(np.std(along)) else informed
 
 
 def mixture(gram: Array, pull: Array) -> Array:
@@ -628,10 +511,3 @@ def mixture(gram: Array, pull: Array) -> Array:
             if value < minimum - 1e-12 * scale:  # fewer points where they are as good
                 best, minimum = tried, value
     return best
-
-
-def _towards(fit: Fit, values: Array) -> Fit:
-    """The fit of the same queries to other values."""
-    cuts = np.cumsum([len(p.values) for p in fit.parts])[:-1]
-    pairs = zip(fit.parts, np.split(values, cuts), strict=True)
-    return replace(fit, parts=tuple(replace(p, values=v) for p, v in pairs))

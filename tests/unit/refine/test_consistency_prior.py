@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beyond listed cells: the projection itself, and how much of a prior held-out noise asks for."""
+"""On both sides of listed cells: the projection, and how much of other estimates is mixed in."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.planning.forecast import noise_variance
+from sfumato.planning.forecast import noise_covariance, noise_variance
 from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import Refined, objective_fit, refined
+from sfumato.refine.problem import Grid
 from sfumato.refine.reconstruct import fit_answers, released_tables
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import fit_rows
 from sfumato.refine.shrink import (
+    EVEN,
+    INDEPENDENT,
     PRIOR,
     HeldOut,
     held_out_count,
@@ -135,14 +139,16 @@ def test_nearest_is_the_projection_at_any_size(kind):
     assert np.sqrt(np.sum((prior - noisy) ** 2)) > 1.02 * np.sqrt(2 * least.value)
 
 
-def test_the_release_says_how_much_of_the_prior_is_in_it():
+def test_the_release_says_how_much_of_each_estimate_is_in_it():
     for kind, least, most in (("chain", 0.0, 0.2), ("independent", 0.8, 1.0)):
         *_, (_, mixed) = _cases(kind)[0]
-        weight = mixed.towards.get(PRIOR, 0.0)
+        weight = sum(mixed.towards.values())
         assert least <= weight <= most
+        assert set(mixed.towards) <= {PRIOR, INDEPENDENT, EVEN}
         assert mixed.share == pytest.approx(1 - weight)
-        words = f"around independence ({weight:.0%}, as held-out noise says)"
-        assert (words in mixed.describe()) == (weight > 0)
+        for name, share in mixed.towards.items():
+            assert f"{name} ({share:.0%})" in mixed.describe()
+        assert mixed.describe().endswith("as held-out noise says") == (weight > 0)
 
 
 @pytest.mark.parametrize("kind", ["chain", "independent"])
@@ -174,8 +180,54 @@ def test_intervals_hold_the_truth_whatever_the_prior_does_to_correlated_answers(
     assert np.mean(np.concatenate(narrow)) < 0.8
 
 
+SMALL = sf.Domain({f"x{i}": 8 for i in range(4)})  # 4,096 cells: listed
+FEW = sf.marginals(SMALL, 2)
+RECORDS = 1000
+
+
+@lru_cache
+def _listed_squares(kind):
+    """Mean squared errors over listed cells: projection, prior, even counts, default."""
+    forecast = planned(FEW, "factorization", budget=BUDGET, neighbours="replace-one")
+    rng, out = np.random.default_rng(len(kind)), []
+    for noise in drawn_noise(forecast, Draws(f"listed {kind}"), 3):
+        codes = KINDS[kind](rng)[:RECORDS, : len(SMALL)]
+        truth = []
+        for term in FEW.terms:
+            table = np.zeros(term.shape)
+            np.add.at(table, tuple(codes[:, SMALL.index(n)] for n in term.attributes), 1)
+            truth.append(table.reshape(-1))
+        exact = np.concatenate(truth)
+        noisy = np.split(exact + noise, np.cumsum([t.rows for t in FEW.terms])[:-1])
+        seen = SimpleNamespace(rows=RECORDS)
+        both = [refined(forecast, seen, noisy, shrinks=shrinks) for shrinks in (False, True)]
+        assert all(isinstance(r, Refined) and r.method == "histogram" for r in both)
+        precisions = [forecast.standard_errors(t) ** -2 for t in range(len(FEW.terms))]
+        fit = with_prior(
+            fit_answers(FEW, noisy, precisions), released_tables(forecast, noisy), float(RECORDS)
+        )
+        prior = fit_explicit(fit, Grid.of(fit), float(RECORDS), gap=1e-3).answers[: len(exact)]
+        even = np.full(len(exact), RECORDS / 64)
+        near, default = (np.concatenate(r.answers) for r in both)
+        out.append([np.mean((a - exact) ** 2) for a in (near, prior, even, default)])
+    return np.mean(out, axis=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_rule_holds_where_cells_can_be_listed(kind):
+    *others, default = _listed_squares(kind)
+    assert default <= 1.03**2 * min(others)
+
+
+def test_where_cells_can_be_listed_neither_is_always_the_better_one():
+    """The twins: to project always, or to follow the prior always, is far behind on some data."""
+    chain, independent = _listed_squares("chain"), _listed_squares("independent")
+    assert chain[1] > 1.1**2 * chain[0]
+    assert independent[0] > 1.3**2 * independent[1]
+
+
 def _evidence(seed, blind=False):
-    """Two linear estimates of a made-up truth, and the weight that held-out noise gives."""
+    """Two linear estimates of a made-up truth, and the share that held-out noise gives one."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=400)
 
@@ -189,45 +241,52 @@ def _evidence(seed, blind=False):
     for noise in (z, -z):
         evidence.add(0 * noise if blind else noise, pair(y if blind else y + c * noise))
     # Of 0.9 y and 0.3 y the mixture of least error at noise 1 + c^2 is known.
-    shrunk = 1 / (2 + c * c)
-    return evidence.numerator / evidence.denominator, (0.9 - shrunk) / 0.6
+    best = (0.9 - 1 / (2 + c * c)) / 0.6
+    return evidence.shares(np.zeros((1, 1)))[1], 0.5 + LIMITS.held_out_stretch * (best - 0.5)
 
 
 def test_held_out_noise_finds_the_mixture_of_least_error():
-    found = np.array([_evidence(seed) for seed in range(60)])
-    assert found[:, 0].mean() == pytest.approx(found[0, 1], abs=0.03)
+    weights = np.array([_evidence(seed) for seed in range(60)])
+    assert weights[:, 0].mean() == pytest.approx(weights[0, 1], abs=0.03)
 
 
 def test_evidence_from_noise_that_the_estimates_saw_is_wrong():
     """The twin: answers judged by the answers that they came from favour what follows noise."""
-    found = np.array([_evidence(seed, blind=True) for seed in range(60)])
-    assert abs(found[:, 0].mean() - found[0, 1]) > 0.3
+    weights = np.array([_evidence(seed, blind=True) for seed in range(60)])
+    assert abs(weights[:, 0].mean() - weights[0, 1]) > 0.3
 
 
-def _held(w):
-    """Evidence for the weight w of two points that are 1 apart."""
-    return HeldOut(np.zeros(1), np.ones(1), np.array([[0.0], [1.0]]), w, 1.0)
+def _shares(w, variance=0.0, points=((0.0,), (1.0,))):
+    """The shares after evidence that w of the second of two points has least error."""
+    evidence = HeldOut(np.array([w]), np.ones(1), np.array(points))
+    evidence.add(np.zeros(1), np.array(points))
+    return evidence.shares(np.array([[variance]]))
 
 
-def test_the_weight_goes_to_the_nearer_end_without_a_jump():
-    def weight(w, variance=0.0):
-        return _held(w).weight(variance)
-
+def test_the_shares_follow_the_evidence_as_far_as_its_noise_allows():
     grid = np.linspace(-0.5, 1.5, 401)
-    weights = np.array([weight(w) for w in grid])
-    assert weight(0.5) == 0.5
-    assert (weights.min(), weights.max()) == (0, 1)
-    assert np.abs(np.diff(weights)).max() <= LIMITS.held_out_stretch * 0.005 + 1e-9
-    # Never beyond the nearer end, never on the other side of one half.
-    inside = np.clip(grid, 0, 1)
-    assert (np.abs(weights - 0.5) >= np.abs(inside - 0.5) - 1e-12).all()
-    assert ((weights - 0.5) * (grid - 0.5) >= 0).all()
-    same = HeldOut(np.zeros(1), np.ones(1), np.zeros((2, 1)))
-    assert same.weight(0.0) == 0
-    # Evidence that is mostly noise moves it less, and not at all in the end.
-    moved = [abs(weight(0.9, variance) - 0.5) for variance in (0.0, 0.05, 0.3, 1e9)]
+    weights = np.array([_shares(w)[1] for w in grid])
+    # Without noise a little beyond the best share, within 0 and 1, but for what is left out.
+    beyond = np.clip(0.5 + LIMITS.held_out_stretch * (grid - 0.5), 0, 1)
+    assert weights == pytest.approx(beyond, abs=LIMITS.held_out_ignored + 1e-9)
+    assert _shares(0.004).tolist() == [1, 0]
+    # Evidence that is mostly noise moves them less, and not at all in the end.
+    moved = [abs(_shares(0.9, variance)[1] - 0.5) for variance in (0.0, 0.05, 0.3, 1e9)]
     assert moved == sorted(moved, reverse=True)
     assert moved[-1] == pytest.approx(0, abs=1e-6)
+    # Of estimates that are the same the first is taken.
+    assert _shares(0.7, points=((0.3,), (0.3,))).tolist() == [1, 0]
+
+
+def test_shares_of_many_estimates_are_those_of_a_mixture():
+    rng = np.random.default_rng(8)
+    points, best = rng.normal(size=(4, 30)), np.array([0.4, 0.1, 0.3, 0.2])
+    evidence = HeldOut(best @ points, np.ones(30), points)
+    evidence.add(np.zeros(30), points)
+    beyond = 0.25 + LIMITS.held_out_stretch * (best - 0.25)
+    assert evidence.shares(np.zeros((3, 3))) == pytest.approx(beyond, abs=1e-6)
+    # The twin: noise without end leaves equal shares.
+    assert evidence.shares(1e12 * np.eye(3)) == pytest.approx(np.full(4, 0.25), abs=1e-3)
 
 
 def test_what_was_measured_is_split_more_often_where_the_evidence_is_noisy():
@@ -249,3 +308,13 @@ def test_the_variance_of_a_combination_of_answers_is_that_of_drawn_noise():
     drawn = [along @ z for z in drawn_noise(forecast, Draws("variance"), 400)]
     # The sample variance of 400 normal draws has a standard error of 7%.
     assert noise_variance(forecast, along) == pytest.approx(np.var(drawn), rel=0.25)
+
+
+def test_covariances_of_combinations_are_those_of_their_sums():
+    forecast, rng = _forecast(), np.random.default_rng(5)
+    along = rng.normal(size=(3, WORK.queries))
+    along[2] = along[0]
+    covariance = noise_covariance(forecast, along)
+    assert covariance[0, 2] == pytest.approx(noise_variance(forecast, along[0]))
+    c = np.array([1.0, -2.0, 0.5])
+    assert c @ covariance @ c == pytest.approx(noise_variance(forecast, c @ along))
