@@ -3,8 +3,9 @@
 
 1. Cells that can be listed (``bench/explicit.py``): the nearest answers that data can have.
 2. 6.4e17 cells (``bench/implicit.py``): all two-way marginals of Adult.
-3. Beyond listed cells: what a release publishes beside the projection and the prior that it weighs
-   (``refine/shrink.py``), on five kinds of made-up records and on Adult.
+3. On few cells and beyond listed ones: what a release publishes beside the projection, the prior
+   and the even counts that it weighs (``refine/shrink.py``), on five kinds of made-up records, on
+   Adult and on two tables that Python brings along (``bench/characters.py``).
 4. With ``--all``: three-way marginals, peers that take minutes, and the example of the lecture
    notes for the third (2,000 records, 30 yes/no attributes, all marginals up to three ways).
 
@@ -33,16 +34,20 @@ from threadpoolctl import threadpool_limits
 
 import sfumato as sf
 from bench import adult, explicit, implicit
+from bench.characters import TABLES
 from bench.shrinkage import SHAPES
 from bench.tell import Effort, is_within
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.planning.views import as_planned
+from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import Refined, refined
+from sfumato.refine.problem import Grid
 from sfumato.refine.reconstruct import fit_answers, released_tables
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import fit_rows
-from sfumato.refine.shrink import with_prior
+from sfumato.refine.shrink import product_answers, with_prior
 
 __all__ = [
     "Judged",
@@ -185,10 +190,11 @@ def _asked(effort: Effort) -> list[implicit.Run]:
 
 @dataclass(frozen=True)
 class Weighed:
-    """Root mean squared errors of shares over a few draws; ``weight`` is the mean of the prior's.
+    """Root mean squared errors of shares over a few draws; ``share`` is the projection's in them.
 
-    Beside what a release publishes: the projection (``project="nearest"``), and rows that are
-    always fitted with the prior around independence.
+    Beside what a release publishes: the projection (``project="nearest"``), the estimate that
+    always follows the prior around independence, and even counts. ``largest`` is the largest error
+    of the default over that of the projection or the prior, whichever is less.
     """
 
     queries: str
@@ -198,14 +204,16 @@ class Weighed:
     unbiased: float
     nearest: float
     prior: float
+    even: float
     default: float
-    weight: float
+    largest: float
+    share: float
     seconds: float
 
     @property
     def ratio(self) -> float:
-        """The error of the default over that of the better of the two."""
-        return self.default / min(self.nearest, self.prior)
+        """The error of the default over that of the best of the other three."""
+        return self.default / min(self.nearest, self.prior, self.even)
 
 
 def _chain(shape: tuple[int, ...], n: int, source: np.random.Generator) -> np.ndarray:
@@ -241,19 +249,32 @@ RECORDS = {
     "sparse": _sparse,
 }
 LONG, YES_NO = (8,) * 8, (2,) * 30
+LISTED_SHAPES = ((4, 5, 6, 3), (8,) * 4, (8,) * 6, (2,) * 16)  # 360 to 262,144 cells
 ADULT_CODED = "Adult"
 PRIOR_DRAWS = 3
 
 
 def run_weighed(effort: Effort = "usual") -> list[Weighed]:
-    """What releases publish beyond listed cells, on every kind of records."""
-    rows = [_weighed(LONG, 2, kind, 3_000, 1.0, PRIOR_DRAWS) for kind in RECORDS]
+    """What releases publish on few cells and beyond listed ones, on every kind of records."""
+    shapes = LISTED_SHAPES[:2] if effort == "quick" else LISTED_SHAPES
+    rows = [
+        _weighed(shape, 2, kind, 1_000, 1.0, PRIOR_DRAWS) for shape in shapes for kind in RECORDS
+    ]
+    rows += [_weighed(LONG, 2, kind, 3_000, 1.0, PRIOR_DRAWS) for kind in RECORDS]
     rows += [_weighed(LONG, 2, kind, 1_000, 0.3, PRIOR_DRAWS) for kind in RECORDS]
     if is_within("usual", effort):
-        rows += [_weighed(adult.domain().shape, 2, ADULT_CODED, 48_842, e, 1) for e in (0.1, 1.0)]
+        rows += [_weighed((), 2, table, 0, e, 1) for table in TABLES for e in (0.1, 1.0, 10.0)]
+        rows += [_weighed((), 2, ADULT_CODED, 0, e, 1) for e in (0.1, 1.0, 10.0)]
     if is_within("all", effort):
         rows += [_weighed(YES_NO, 3, kind, 2_000, 1.0, 1) for kind in RECORDS]
     return rows
+
+
+def _real(name: str) -> tuple[tuple[int, ...], np.ndarray]:
+    """The sizes of the attributes of a table, and its codes."""
+    if name == ADULT_CODED:
+        return adult.domain().shape, adult.coded().to_numpy()
+    return TABLES[name]()
 
 
 @cache
@@ -269,27 +290,42 @@ def _forecast(shape: tuple[int, ...], ways: int, epsilon: float) -> Forecast:
 def _weighed(
     shape: tuple[int, ...], ways: int, kind: str, n: int, epsilon: float, draws: int
 ) -> Weighed:
+    codes = None
+    if not shape:
+        shape, codes = _real(kind)
+        n = len(codes)
     forecast = _forecast(shape, ways, epsilon)
     source = np.random.default_rng([n, ways, len(kind)])
-    squares, weights, seconds = [], [], 0.0
+    squares, largest, shares, seconds = [], [], [], 0.0
     label = Draws(f"weighed {kind} {n} {epsilon} {ways}")
     for noise in drawn_noise(forecast, label, draws):
-        is_adult = kind == ADULT_CODED
-        codes = adult.coded().to_numpy() if is_adult else RECORDS[kind](shape, n, source)
-        truth = _table_answers(forecast.workload, codes)
-        answers = _three_ways(forecast, truth + noise, n)
-        seconds += answers[-1]
-        weights.append(answers[-2])
-        squares.append([np.mean((a - truth) ** 2) for a in (truth + noise, *answers[:3])])
+        records = RECORDS[kind](shape, n, source) if codes is None else codes
+        truth = _table_answers(forecast.workload, records)
+        tried = _four_ways(forecast, truth + noise, n)
+        seconds += tried.seconds
+        shares.append(tried.share)
+        off = [np.abs(a - truth) for a in (truth + noise, *tried.answers)]
+        squares.append([np.mean(e**2) for e in off])
+        largest.append([e.max() for e in off])
     errors = (np.sqrt(np.mean(squares, axis=0)) / n).tolist()
-    queries = f"{ways}-way of {len(shape)} attributes"
-    return Weighed(queries, kind, n, epsilon, *errors, float(np.mean(weights)), seconds / draws)
+    worst = np.mean(largest, axis=0)
+    sizes = f" of {shape[0]} values" if len(set(shape)) == 1 else ""
+    queries = f"{ways}-way of {len(shape)} attributes{sizes}"
+    ratio = float(worst[4] / worst[1:3].min())
+    share = float(np.mean(shares))
+    return Weighed(queries, kind, n, epsilon, *errors, ratio, share, seconds / draws)
 
 
-def _three_ways(
-    forecast: Forecast, noisy: np.ndarray, n: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """Projection, prior and default; the prior's weight in the default; CPU seconds of it."""
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """Projection, prior, even counts and default; the projection's share; CPU seconds."""
+
+    answers: tuple[np.ndarray, ...]
+    share: float
+    seconds: float
+
+
+def _four_ways(forecast: Forecast, noisy: np.ndarray, n: int) -> _Tried:
     work = forecast.workload
     groups = np.split(noisy, np.cumsum([t.rows for t in work.terms])[:-1])
     seen = Measured((), n)
@@ -302,9 +338,14 @@ def _three_ways(
     errors = [forecast.standard_errors(t) for t in range(len(work.terms))]
     fit = fit_answers(work, groups, [e**-2.0 for e in errors])
     fit = with_prior(fit, released_tables(forecast, groups), float(n))
-    prior = fit_rows(fit, float(n), draws=Draws(work.digest())).answers()[: len(groups)]
-    both = np.concatenate(nearest.answers), np.concatenate(default.answers)
-    return both[0], np.concatenate(prior), both[1], 1 - default.share, seconds
+    if default.method == "histogram" and np.prod(work.domain.shape) <= LIMITS.prior_cells:
+        prior = fit_explicit(fit, Grid.of(fit), float(n), gap=1e-3).answers[: len(noisy)]
+    else:
+        rows = fit_rows(fit, float(n), draws=Draws(work.digest()))
+        prior = np.concatenate(rows.answers()[: len(groups)])
+    even = n * product_answers(work, None)
+    near, published = (np.concatenate(r.answers) for r in (nearest, default))
+    return _Tried((near, prior, even, published), default.share, seconds)
 
 
 def _table_answers(work: sf.Workload, codes: np.ndarray) -> np.ndarray:
@@ -319,16 +360,18 @@ def _table_answers(work: sf.Workload, codes: np.ndarray) -> np.ndarray:
 
 
 def weighed_table(rows: Sequence[Weighed]) -> None:
-    """Print the errors, and the default's over the better of projection and prior."""
-    print("\n**Beyond listed cells: errors of shares; the default over the better of the two**\n")
-    heads = "queries", "records", "n", "epsilon", "unbiased", "nearest", "prior", "default"
-    print("| " + " | ".join([*heads, "ratio", "weight of the prior", "CPU s"]) + " |")
-    print("| --- " * 11 + "|")
+    """Print the errors, and the default's over that of the best of the others."""
+    print("\n**Errors of shares; over the best of projection, prior and even counts**\n")
+    heads = "queries", "records", "n", "epsilon", "unbiased", "nearest", "prior", "even", "default"
+    tails = "ratio", "largest error, ratio", "share of the projection", "CPU s"
+    print("| " + " | ".join([*heads, *tails]) + " |")
+    print("| --- " * 13 + "|")
     for r in rows:
         print(
-            f"| {r.queries} | {r.kind} | {r.records:,} | {r.epsilon:g} | {r.unbiased:.4f} "
-            f"| {r.nearest:.4f} | {r.prior:.4f} | {r.default:.4f} | {r.ratio:.3f} "
-            f"| {r.weight:.2f} | {r.seconds:.1f} |"
+            f"| {r.queries} | {r.kind} | {r.records:,} | {r.epsilon:g} | {r.unbiased:.5f} "
+            f"| {r.nearest:.5f} | {r.prior:.5f} | {r.even:.5f} | {r.default:.5f} | {r.ratio:.3f} "
+            f"| {r.largest:.2f} | {r.share:.2f} | {r.seconds:.1f} |",
+            flush=True,
         )
 
 

@@ -21,7 +21,9 @@ objective's norm may rise above that of the unbiased answers; see ``docs/mechani
 and with ``shrinks`` mixes the projection, on both sides, with an estimate that follows a prior
 around independence, with independent attributes, even counts and public records, as noise says that
 was held out (``shrink``). Without ``shrinks`` there is no guess and no prior: the projection, at
-any size. The minimax histogram was never worse in the maximum error than least squares where both
+any size. Where the search for rows ends far from the projection, tables that agree on what they
+share take part too (``local_consistency``), so that what was measured well is not published worse.
+The minimax histogram was never worse in the maximum error than least squares where both
 were measured (``bench boosting``). Rows come near the projection as far as their search goes: where
 they miss the answers by more than their noise explains, they are not used.
 
@@ -46,6 +48,7 @@ from sfumato.planning.forecast import Forecast, noise_covariance
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.planning.public_draws import Draws
 from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
+from sfumato.refine.local_consistency import LocalTables, project_locally
 from sfumato.refine.problem import Grid, Quadratic, alike
 from sfumato.refine.reconstruct import (
     Fit,
@@ -60,6 +63,7 @@ from sfumato.refine.rows import WeightedRows, fit_rows, merged_rows
 from sfumato.refine.shrink import (
     EVEN,
     INDEPENDENT,
+    LOCAL,
     PRIOR,
     Guesses,
     HeldOut,
@@ -72,7 +76,7 @@ from sfumato.refine.shrink import (
     with_prior,
 )
 from sfumato.text import shown
-from sfumato.types import Array, Integers, Progress
+from sfumato.types import Array, Integers, Names, Progress
 from sfumato.workload.constraints import Constraints, agreed_total
 from sfumato.workload.normal_form import Normal
 from sfumato.workload.sensitivity import greatest_column_power
@@ -107,7 +111,9 @@ class Refined:
     ``distance`` bounds how far the answers are from the projection of the unbiased ones, in the
     norm of the objective; infinite where they are an estimate of another kind. ``alike`` has the
     classes of cells that no query tells apart, where one cell stands for its class. ``towards``
-    are the guesses that the projection was drawn towards, and how much of each is in the answers.
+    are the estimates that the projection was drawn towards, and how much of each is in the answers.
+    ``tables`` are those that the answers come from where no histogram has them, by their sets of
+    attributes: they agree on what they share, and the weighted cells only come near them.
     """
 
     answers: tuple[Array, ...]
@@ -118,6 +124,7 @@ class Refined:
     distance: float
     alike: Mapping[str, Integers] = field(default_factory=dict)
     towards: Mapping[str, float] = field(default_factory=dict)
+    tables: Mapping[Names, Array] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
@@ -542,8 +549,15 @@ class _RowSearch:
         even = product_answers(workload, None) if has_guesses else None
         steps = LIMITS.row_search_share * self.steps
         near = self._nearest(numbers, total, steps)
-        likely = self._by_rows(numbers.with_prior(belief), total, steps)
+        gap = LIMITS.row_gap
+        if is_far := self._is_far(near):
+            gap = LIMITS.coarse_gap
+            near = self._nearest(numbers, total, steps, gap=gap)
+        likely = self._by_rows(numbers.with_prior(belief), total, steps, gap=gap)
         points = _candidates(workload, near, likely, belief, even)
+        local = self._local(numbers, total) if has_guesses and is_far else None
+        if local is not None:
+            points = np.vstack([points, np.concatenate(local.answers)])
 
         def again(noisier: _Numbers, steps: float) -> Array:
             count = self._total(noisier)
@@ -551,23 +565,67 @@ class _RowSearch:
             if other is None:
                 return np.zeros_like(points)
             both = (
-                self._nearest(noisier, count, steps, is_quick=True),
-                self._by_rows(noisier.with_prior(other), count, steps, is_quick=True),
+                self._nearest(noisier, count, steps, gap=gap, is_quick=not is_far),
+                self._by_rows(
+                    noisier.with_prior(other), count, steps, gap=gap, is_quick=not is_far
+                ),
             )
-            return _candidates(workload, *both, other, even)
+            found = _candidates(workload, *both, other, even)
+            if local is None:
+                return found
+            return np.vstack([found, np.concatenate(self._local(noisier, count).answers)])
 
-        shares = _shares(numbers, points, again, self.steps)
+        shares = _shares(numbers, points, again, self.steps, tables=0 if local is None else 1)
         used = [(near, shares[0]), (likely, shares[1])]
-        guessed = float(shares[2:].sum())
+        guessed = float(shares[2:4].sum())
         if guessed > 0:
             ends = np.cumsum([t.rows for t in workload.terms])[:-1]
-            fit = objective_fit(workload, np.split(shares[2:] @ points[2:] / guessed, ends))
+            fit = objective_fit(workload, np.split(shares[2:4] @ points[2:4] / guessed, ends))
             # Answers without noise are met by the first rows: to search on would gain nothing.
             used.append((self._by_rows(fit, total, steps, is_quick=True), guessed))
-        codes, weights = merged_rows(used)
         off = max(near.off, likely.off)
         names = (PRIOR, INDEPENDENT, EVEN) if has_guesses else (PRIOR,)
-        return self._published(codes, weights, off, inf, _named(names, shares))
+        towards = _named(names if local is None else (*names, LOCAL), shares)
+        if local is None or LOCAL not in towards:
+            codes, weights = merged_rows(used)
+            return self._published(codes, weights, off, inf, towards)
+        behind = merged_rows(used if towards[LOCAL] < 1 else [(near, 1.0)])
+        return self._by_tables(local, towards, behind)
+
+    def _is_far(self, near: WeightedRows) -> bool:
+        """Whether the search ended so far from the projection that noise is no excuse."""
+        noise = sqrt(expected_square(self.forecast))
+        return sqrt(2 * near.gap) > LIMITS.rows_far * noise
+
+    def _local(self, numbers: _Numbers, total: float) -> LocalTables:
+        """The nearest tables that agree on what they share, which no records need have."""
+        fit = objective_fit(self.forecast.workload, numbers.answers)
+        return project_locally(fit, total, gap=LIMITS.coarse_gap, steps=LIMITS.local_steps_few)
+
+    def _by_tables(
+        self, local: LocalTables, towards: Mapping[str, float], behind: tuple[Integers, Array]
+    ) -> Refined | Unrefined:
+        """Rows mixed with tables that only agree: published are tables, with rows behind them."""
+        codes, weights = behind
+        total = local.total
+        weights = weights * (total / float(weights.sum()))
+        fit = _Numbers(self.forecast, self.unbiased).by_variance
+        share = towards[LOCAL]
+        own = problem(fit, total).answers(codes, weights)
+        pairs = zip(own, local.answers, strict=True)
+        answers = tuple((1 - share) * a + share * b for a, b in pairs)
+        rows = WeightedRows(fit, codes, weights, 0.0, 0.0, 0.0, 0)
+        tables = {s: (1 - share) * rows.table(s) + share * t for s, t in local.tables.items()}
+        if not self._is_explained(fit, answers):
+            return Unrefined.NOT_EXPLAINED
+        names = self.forecast.workload.domain.names
+        cells = np.ascontiguousarray(codes.T)
+        return Refined(answers, names, cells, weights, "rows", inf, {}, towards, tables)
+
+    def _is_explained(self, fit: Fit, answers: Sequence[Array]) -> bool:
+        """Whether noise explains how far the answers are from the unbiased ones."""
+        # At the truth every query adds its variance times its precision, 1, on average.
+        return 2 * fit.value(list(answers)) <= LIMITS.rows_misfit * self.forecast.workload.queries
 
     def _total(self, numbers: _Numbers) -> float:
         """The number of records: public, or as the tables have it."""
@@ -622,8 +680,7 @@ class _RowSearch:
         workload = self.forecast.workload
         fit = _Numbers(self.forecast, self.unbiased).by_variance
         answers = problem(fit, float(weights.sum())).answers(codes, weights)
-        # At the truth every query adds its variance times its precision, 1, on average.
-        if 2 * fit.value(answers) > LIMITS.rows_misfit * workload.queries:
+        if not self._is_explained(fit, answers):
             return Unrefined.NOT_EXPLAINED
         return Refined(
             tuple(answers),
@@ -695,7 +752,11 @@ def _candidates(
 
 
 def _shares(
-    numbers: _Numbers, points: Array, again: Callable[[_Numbers, float], Array], steps: float
+    numbers: _Numbers,
+    points: Array,
+    again: Callable[[_Numbers, float], Array],
+    steps: float,
+    tables: int = 0,
 ) -> Array:
     """How much of every estimate is in the answers, the projection first.
 
@@ -704,6 +765,8 @@ def _shares(
         points: The answers of the estimates, a row each.
         again: The same estimates of other numbers, by at most so many multiplications each.
         steps: Multiplications of a release.
+        tables: How many of the estimates, the last ones, no histogram has: they are left out
+            unless they matter.
 
     Returns:
         Shares of 0 or more that add up to 1.
@@ -714,11 +777,15 @@ def _shares(
     along = metric * (points[1:] - points[0])
     covariance = noise_covariance(forecast, along)
     apart = float(metric @ (points[1] - points[0]) ** 2)
-    count = held_out_count(sqrt(covariance[0, 0]) / apart if apart > 0 else 0.0)
+    error = sqrt(covariance[0, 0]) / apart if apart > 0 else 0.0
+    count = held_out_count(error, len(metric))
     share = LIMITS.held_out_share * steps / (2 * count)
     for noise in held_out_noise(forecast, count):
         evidence.add(noise, again(numbers.split(noise), share))
-    return evidence.shares(covariance)
+    shares, histograms = evidence.shares(covariance), len(points) - tables
+    if 0 < float(shares[histograms:].sum()) < LIMITS.tables_matter:
+        return np.append(evidence.shares(covariance, histograms), np.zeros(tables))
+    return shares
 
 
 def _precisions(forecast: Forecast) -> list[Array]:

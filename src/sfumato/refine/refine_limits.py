@@ -280,6 +280,9 @@ class RefineLimits:
     held_out_draws: int = 4
     """Draws of the planned noise at most, each with both signs, that split what was measured:
     tables of thousands of cells need one, and one sign."""
+    held_out_answers: int = 1_000
+    """Answers, those of all splits together, that evidence comes from at least, as far as so many
+    draws allow: a table of 360 cells lost 13% more to the better estimate with one split."""
     held_out_scale: float = 0.5
     """Noise that is added for estimates to be judged by, in standard deviations: they are judged
     at 1.12 times the noise; 0.3 did no better on made-up tables, and the solver's own errors weigh
@@ -287,9 +290,12 @@ class RefineLimits:
     held_out_belief: float = 0.25
     """The standard deviation around equal shares that best ones are taken to have: with 0.5 and 1
     small tables whose records are all the same lose up to 4% more, and nothing else gains."""
-    held_out_stretch: float = 1.25
-    """How much farther than estimated the shares go from equal ones, chosen by hand on made-up
-    tables: 1 and 1.5 lose one or two hundredths more where one estimate is the best by far."""
+    tables_matter: float = 0.25
+    """The share of tables that agree but that no histogram has below which they are left out: one
+    histogram behind all answers is worth a little error."""
+    rows_far: float = 0.5
+    """Rows farther from the projection, against the noise, as far as their search can see, are
+    searched again for a smaller gap, and judged beside tables that agree."""
     held_out_ignored: float = 0.01
     """A share below which an estimate is left out."""
     held_out_rounding: float = 1e-10
@@ -401,6 +407,9 @@ class RefineLimits:
     """Keeps a relative gap finite where f is 0."""
     local_steps: int = 4000
     """Steps of local consistency."""
+    local_steps_few: int = 200
+    """Steps where its tables are one estimate of several: a search that needs more has tables with
+    much noise, where rows are nearer to the truth."""
     local_step: float = 1.8
     """The over-relaxation; any below 2 converges."""
     local_pull: float = 3.0

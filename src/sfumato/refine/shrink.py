@@ -46,6 +46,7 @@ from sfumato.workload.workload import Workload
 __all__ = [
     "EVEN",
     "INDEPENDENT",
+    "LOCAL",
     "PRIOR",
     "PUBLIC",
     "Guesses",
@@ -301,6 +302,7 @@ PRIOR = "a prior around independence"
 INDEPENDENT = "independent attributes"
 EVEN = "even counts"
 PUBLIC = "public records"
+LOCAL = "tables that agree on what they share"
 
 
 @dataclass(frozen=True, eq=False)
@@ -444,38 +446,46 @@ class HeldOut:
         self.pull += points @ (self.metric * self.values) - unseen
         self.count += 1
 
-    def shares(self, covariance: Array) -> Array:
+    def shares(self, covariance: Array, first: int | None = None) -> Array:
         """The shares of least expected error given the evidence; 0 or more, and 1 together.
+
+        Of all estimates, or of the ``first`` so many alone.
 
         ``covariance`` is that of ``<z, x_i - x_1>``, i > 1: the noise of the evidence from y, and
         the splits add about as much, divided by their number. Before the evidence the best shares
         are taken to lie around equal ones, give or take ``held_out_belief`` each. The evidence
         updates them linearly (Bayes linear; Goldstein, Wooff 2007, "Bayes linear statistics"), as
         far as its noise allows; the expected error is then a quadratic function over the simplex.
-        They go a little farther than that from equal ones (``held_out_stretch``), so that noise
-        rarely keeps them from a corner: one estimate alone, where that is the best.
         """
-        size = len(self.points)
-        gram, pull = self.gram / max(self.count, 1), self.pull / max(self.count, 1)
+        size = len(self.points) if first is None else first
+        gram = self.gram[:size, :size] / max(self.count, 1)
+        pull = self.pull[:size] / max(self.count, 1)
         apart = np.vstack([-np.ones(size - 1), np.eye(size - 1)])
         bend = apart.T @ gram @ apart
         belief = LIMITS.held_out_belief**2 * (np.eye(size - 1) - 1 / size)
-        seen = bend @ belief @ bend + (1 + 1 / max(self.count, 1)) * covariance
+        seen = (
+            bend @ belief @ bend + (1 + 1 / max(self.count, 1)) * covariance[: size - 1, : size - 1]
+        )
         slope = apart.T @ (pull - gram.mean(axis=1))
-        moved = belief @ bend @ np.linalg.lstsq(seen, slope, rcond=LIMITS.held_out_rounding)[0]
-        likely = 1 / size + LIMITS.held_out_stretch * (apart @ moved)
+        # Some are near each other and others far away: each in its own unit, none is rounding.
+        unit = np.sqrt(np.maximum(np.diag(seen), np.finfo(float).tiny))
+        scaled = seen / np.multiply.outer(unit, unit)
+        solved = np.linalg.lstsq(scaled, slope / unit, rcond=LIMITS.held_out_rounding)[0]
+        moved = belief @ bend @ (solved / unit)
+        likely = 1 / size + apart @ moved
         shares = mixture(gram, gram @ likely)
         shares[shares < LIMITS.held_out_ignored] = 0.0
         return np.asarray(shares / shares.sum(), dtype=np.float64)
 
 
-def held_out_count(error: float) -> int:
+def held_out_count(error: float, queries: int) -> int:
     """How often y is split for a weight of standard error ``error`` between two; 1, or even.
 
-    What one split adds to that error is about as large: little noise in y needs one.
+    What one split adds to that error is about as large: little noise in y needs one, if there are
+    many queries for it to average over.
     """
-    needed = min((error / LIMITS.held_out_error) ** 2, LIMITS.held_out_draws)
-    return 1 if needed <= 1 / 2 else 2 * ceil(needed)
+    needed = max((error / LIMITS.held_out_error) ** 2, LIMITS.held_out_answers / (2 * queries))
+    return 1 if needed <= 1 / 2 else 2 * ceil(min(needed, LIMITS.held_out_draws))
 
 
 def held_out_noise(forecast: Forecast, count: int) -> Iterator[Array]:

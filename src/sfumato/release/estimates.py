@@ -238,7 +238,16 @@ class Estimates(Protocol):
 
 
 def cell_table(refined: Refined, domain: Domain, names: Sequence[str]) -> Array:
-    """The weighted cells over some attributes; cells that are not told apart share their class."""
+    """The weighted cells over some attributes; cells that are not told apart share their class.
+
+    Where the answers come from tables, one that holds all of the attributes tells its margin.
+    """
+    for whole, table in refined.tables.items():
+        if set(names) <= set(whole):
+            rest = tuple(i for i, name in enumerate(whole) if name not in names)
+            left = [name for name in whole if name in names]
+            turned = table.sum(axis=rest).transpose([left.index(name) for name in names])
+            return np.asarray(turned, dtype=np.float64)
     if not names:
         return np.asarray(refined.weights.sum(), dtype=np.float64)
     shape = tuple(domain[n].size for n in names)
