@@ -570,10 +570,10 @@ class _RowSearch:
                     noisier.with_prior(other), count, steps, gap=gap, is_quick=not is_far
                 ),
             )
-            found = _candidates(workload, *both, other, even)
+            estimates = _candidates(workload, *both, other, even)
             if local is None:
-                return found
-            return np.vstack([found, np.concatenate(self._local(noisier, count).answers)])
+                return estimates
+            return np.vstack([estimates, np.concatenate(self._local(noisier, count).answers)])
 
         shares = _shares(numbers, points, again, self.steps, tables=0 if local is None else 1)
         used = [(near, shares[0]), (likely, shares[1])]
