@@ -76,7 +76,7 @@ from sfumato.refine.shrink import (
     with_prior,
 )
 from sfumato.text import shown
-from sfumato.types import Array, Integers, Names, Progress
+from sfumato.types import Array, Integers, Mask, Names, Progress
 from sfumato.workload.constraints import Constraints, agreed_total
 from sfumato.workload.normal_form import Normal
 from sfumato.workload.sensitivity import greatest_column_power
@@ -366,7 +366,8 @@ class _CellSearch:
                 own.append(likely.answers)
             return np.concatenate([np.stack(own), count * guesses.answers(other)])
 
-        shares = _shares(numbers, points, again, self.steps)
+        fitted = np.arange(len(points)) < len(estimates)
+        shares = _shares(numbers, points, again, self.steps, fitted)
         if shares[0] == 1:
             return self.projected()
         mixed = np.zeros(self.grid.size)
@@ -575,7 +576,8 @@ class _RowSearch:
                 return estimates
             return np.vstack([estimates, np.concatenate(self._local(noisier, count).answers)])
 
-        shares = _shares(numbers, points, again, self.steps, tables=0 if local is None else 1)
+        fitted, tables = np.isin(np.arange(len(points)), (0, 1, 4)), 0 if local is None else 1
+        shares = _shares(numbers, points, again, self.steps, fitted, tables)
         used = [(near, shares[0]), (likely, shares[1])]
         guessed = float(shares[2:4].sum())
         if guessed > 0:
@@ -756,6 +758,7 @@ def _shares(
     points: Array,
     again: Callable[[_Numbers, float], Array],
     steps: float,
+    fitted: Mask,
     tables: int = 0,
 ) -> Array:
     """How much of every estimate is in the answers, the projection first.
@@ -765,6 +768,7 @@ def _shares(
         points: The answers of the estimates, a row each.
         again: The same estimates of other numbers, by at most so many multiplications each.
         steps: Multiplications of a release.
+        fitted: Which of them were fitted to the answers; the others are guesses.
         tables: How many of the estimates, the last ones, no histogram has: they are left out
             unless they matter.
 
@@ -773,7 +777,7 @@ def _shares(
     """
     forecast = numbers.forecast
     metric = np.concatenate([np.full(t.rows, t.weight**2) for t in forecast.workload.terms])
-    evidence = HeldOut(numbers.values, metric, points)
+    evidence = HeldOut(numbers.values, metric, points, fitted)
     along = metric * (points[1:] - points[0])
     covariance = noise_covariance(forecast, along)
     apart = float(metric @ (points[1] - points[0]) ** 2)

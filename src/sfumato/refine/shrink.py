@@ -38,7 +38,7 @@ from sfumato.refine.reconstruct import Fit, FitPart, ReleasedTable
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import onto_weights
 from sfumato.solve.nonnegative import project_to_simplex
-from sfumato.types import Array, Integers, Names
+from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.queries import Identity
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
@@ -424,12 +424,14 @@ class HeldOut:
     off. Laplace noise is split into parts that are uncorrelated, not independent, so the mean is
     then one to first order.
 
-    ``points`` are the estimates at y, a row each; ``add`` takes in those at y_1.
+    ``points`` are the estimates at y, a row each, of which some were ``fitted`` to the answers and
+    others are guesses (None: all were fitted); ``add`` takes in those at y_1.
     """
 
     values: Array
     metric: Array
     points: Array
+    fitted: Mask | None = None
     gram: Array = field(init=False)
     pull: Array = field(init=False)
     count: int = 0
@@ -453,7 +455,8 @@ class HeldOut:
 
         ``covariance`` is that of ``<z, x_i - x_1>``, i > 1: the noise of the evidence from y, and
         the splits add about as much, divided by their number. Before the evidence the best shares
-        are taken to lie around equal ones, give or take ``held_out_belief`` each. The evidence
+        are taken to lie around equal ones of all that were ``fitted`` to the answers, and none of
+        guesses, give or take ``held_out_belief`` each. The evidence
         updates them linearly (Bayes linear; Goldstein, Wooff 2007, "Bayes linear statistics"), as
         far as its noise allows; the expected error is then a quadratic function over the simplex.
         """
@@ -466,13 +469,15 @@ class HeldOut:
         seen = (
             bend @ belief @ bend + (1 + 1 / max(self.count, 1)) * covariance[: size - 1, : size - 1]
         )
-        slope = apart.T @ (pull - gram.mean(axis=1))
+        start = np.ones(size) if self.fitted is None else self.fitted[:size].astype(np.float64)
+        start /= start.sum()
+        slope = apart.T @ (pull - gram @ start)
         # Some are near each other and others far away: each in its own unit, none is rounding.
         unit = np.sqrt(np.maximum(np.diag(seen), np.finfo(float).tiny))
         scaled = seen / np.multiply.outer(unit, unit)
         solved = np.linalg.lstsq(scaled, slope / unit, rcond=LIMITS.held_out_rounding)[0]
         moved = belief @ bend @ (solved / unit)
-        likely = 1 / size + apart @ moved
+        likely = start + apart @ moved
         shares = mixture(gram, gram @ likely)
         shares[shares < LIMITS.held_out_ignored] = 0.0
         return np.asarray(shares / shares.sum(), dtype=np.float64)

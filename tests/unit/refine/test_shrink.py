@@ -113,6 +113,23 @@ def test_with_many_records_they_are_hardly_another_estimate():
         assert even > 100 * projected  # the twin: an even histogram is far off
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+def test_few_answers_that_stand_out_are_left_alone(epsilon):
+    """Three or six answers hold little evidence; even counts are far away, and hardly mixed in."""
+    for shares in ((0.55, 0.28, 0.17), (0.5, 0.2, 0.1, 0.1, 0.06, 0.04)):
+        work = sf.marginals(sf.Domain({"a": len(shares)}), 1)
+        forecast, truth = forecast_of(work, epsilon), 200 * np.array(shares)
+        out = []
+        for noise in drawn_noise(forecast, Draws("few"), 30):
+            ways = shrunk_of(forecast, truth + noise, 200)
+            answers = [np.concatenate(w.answers) for w in ways]
+            answers.append((answers[0] + 200 / len(shares)) / 2)
+            out.append([np.mean((a - truth) ** 2) for a in answers])
+        projected, shrunk, half = np.mean(out, axis=0)
+        assert shrunk <= 1.05**2 * projected
+        assert half > 1.1**2 * projected  # the twin: half of the way to even counts
+
+
 def test_independent_attributes_gain_where_even_counts_do_not_help():
     projected, even, shrunk = squares(WIDE, "independent", 1_000, 1.0)
     assert shrunk < 0.9**2 * projected
