@@ -297,18 +297,26 @@ class Forecast:
 
     @cached_property
     def _over_whole_noise(self) -> float:
-        """The error over that of noise without a grid, over the least that this can be."""
-        if not self.tails.scales:
-            return 1.0
-        smooth = self.strategy.group_variances([2 * n.scale**2 for n in self.noise])
-        ratio = self._objective_variance(*self._group_variances()) / self._objective_variance(
-            *smooth
-        )
-        return sqrt(ratio) / whole_gain(float(self.budget.pure_epsilon))
+        """The error over that of noise without a grid, over the least that this can be.
 
-    def _objective_variance(self, totals: Sequence[float], greatest: Sequence[float]) -> float:
+        Others may draw in whole steps where this plan, by its fine coefficients, cannot.
+        """
+        if self.strategy.noise != "laplace":
+            return 1.0
+        least = whole_gain(float(self.budget.pure_epsilon))
+        if not self.tails.scales:
+            return 1 / least
+        planned = self.strategy.in_normal_form  # the bound is of its queries
+        smooth = tuple(2 * n.scale**2 for n in self.noise)
+        own, real = (self._objective_variance(planned, v) for v in (self.block_variances, smooth))
+        return sqrt(own / real) / least
+
+    def _objective_variance(self, strategy: Strategy, noise: tuple[float, ...]) -> float:
         """What the objective makes small: the sum, or the greatest, by the weights of the terms."""
-        weights = [t.weight**2 for t in self.workload.terms]
+        totals, greatest = strategy.remembered(
+            ("groups", noise), lambda: strategy.group_variances(noise)
+        )
+        weights = [t.weight**2 for t in strategy.workload.terms]
         if self.objective == "max":
             return float(max(w * v for w, v in zip(weights, greatest, strict=True)))
         return float(sum(w * v for w, v in zip(weights, totals, strict=True)))
