@@ -309,7 +309,8 @@ def _over_epsilon(
 ) -> tuple[Point, ...]:
     """The error of every mechanism at other epsilons, the delta staying the same.
 
-    ``error`` is that at the budget of the plan, None where it is not known.
+    ``error`` is that at the budget of a plan, None where it is not known. It changes by the ratio
+    of the privacy losses, that of Laplace noise as its law on the grid does.
     """
     from sfumato.privacy.budget import Budget
 
@@ -319,16 +320,22 @@ def _over_epsilon(
     for epsilon in _grid(float(budget.epsilon) / 10, float(budget.epsilon) * 10, points):
         other = Budget(epsilon=epsilon, delta=budget.delta)
         for name, plan in plans.items():
-            here = error(plan, epsilon)
-            if here is not None:
-                out.append(Point(name, epsilon, here * _loss_ratio(plan, budget, other)))
+            here, ratio = error(plan, epsilon), _error_ratio(plan, other)
+            if here is not None and ratio is not None:
+                out.append(Point(name, epsilon, here * ratio))
     return tuple(out)
 
 
-def _loss_ratio(plan: Plan, budget: Budget, other: Budget) -> float:
-    if plan.strategy.noise == "laplace":
-        return float(budget.pure_epsilon / other.pure_epsilon)
-    return (budget.gaussian_mu or 0.0) / (other.gaussian_mu or 1.0)
+def _error_ratio(plan: Plan, other: Budget) -> float | None:
+    """The error of a plan's strategy at another budget over that of the plan."""
+    if plan.strategy.noise == "gaussian":
+        return (plan.budget.gaussian_mu or 0.0) / (other.gaussian_mu or 1.0)
+    there = plan.forecast.at(other)
+    if there is None:
+        return None
+    if plan.workload.has_one_weight:
+        return there.rmse / plan.rmse
+    return there.weighted_rmse / plan.weighted_rmse
 
 
 def _over_rows(

@@ -56,6 +56,7 @@ from sfumato.types import Neighbours, Noise
 __all__ = [
     "calibrate",
     "excess_of_unit",
+    "laplace_on_grid",
     "privacy_loss",
     "unit_variances",
 ]
@@ -125,6 +126,14 @@ def unit_variances(
     moved = _moved(strategy, shares, neighbours, unit, may_drop_records)
     power = moved ** (2 / p) * (2 if p == 1 else 1)  # Laplace noise of scale b has 2 b^2
     return tuple(power / share**2 for share in strategy.shares)
+
+
+def laplace_on_grid(scale: float, fraction_bits: int, unit_bits: int) -> BlockNoise:
+    """Laplace noise of a scale in counts, rounded up, for values with so many bits after the point.
+
+    ``unit_bits`` are those of the counts that they are of, above 0 for sums of values.
+    """
+    return _on_grid("laplace", scale, fraction_bits, unit_bits, is_fine=False)
 
 
 def excess_of_unit(strategy: Strategy, unit: PrivacyUnit | None, neighbours: Neighbours) -> float:

@@ -10,7 +10,7 @@ records, and intervals are as much wider as the bias asks for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import sqrt
@@ -19,7 +19,7 @@ import numpy as np
 
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, WorkloadError
-from sfumato.planning.calibrate import calibrate, excess_of_unit, privacy_loss
+from sfumato.planning.calibrate import calibrate, excess_of_unit, laplace_on_grid, privacy_loss
 from sfumato.planning.joint_errors import AllWithin, JointErrors
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import Budget, may_lose_a_record
@@ -39,10 +39,12 @@ __all__ = [
     "Candidate",
     "Coefficients",
     "CombinationError",
+    "ErrorPart",
     "Forecast",
     "GroupForecast",
     "ShareForecast",
     "Spread",
+    "allowed_loss",
     "answer_covariance",
     "combination_error",
     "noise_covariance",
@@ -54,11 +56,34 @@ __all__ = [
 ALL = slice(None)
 
 
+def allowed_loss(budget: Budget, noise: Noise) -> float | None:
+    """What noise may lose at a budget: ``mu`` or ``epsilon``; None where it cannot be had."""
+    return budget.gaussian_mu if noise == "gaussian" else float_down(budget.pure_epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPart:
+    """What blocks with one law of noise add to the mean squared error, at any privacy loss.
+
+    ``scale`` is that of their noise at a loss of 1, ``grid`` the bits after the point of their
+    values and of the counts that these are of, ``weight`` the error at unit variance.
+    """
+
+    scale: float
+    grid: tuple[int, int]
+    weight: float
+
+    def squared_error(self, epsilon: float) -> float:
+        """Of Laplace noise for an epsilon, on its grid."""
+        return self.weight * laplace_on_grid(self.scale / epsilon, *self.grid).variance
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A mechanism that was considered: its forecast, or why it does not apply.
 
-    ``algorithm`` is which of its ways a mechanism took, where it has several.
+    ``algorithm`` is which of its ways a mechanism took, where it has several. ``parts`` make up the
+    error where it does not go with the reciprocal of the privacy loss: of Laplace noise.
     """
 
     mechanism: str
@@ -67,11 +92,24 @@ class Candidate:
     note: str
     is_chosen: bool = False
     algorithm: str = ""
+    parts: tuple[ErrorPart, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def name(self) -> str:
         """The mechanism with its algorithm, for people."""
         return f"{self.mechanism} ({self.algorithm})" if self.algorithm else self.mechanism
+
+    def rmse_at(self, loss: float, before: float) -> float | None:
+        """The error at another privacy loss than ``before``, that of this forecast.
+
+        None where there is none here, or no such noise can be drawn there.
+        """
+        if self.rmse is None or not self.parts:
+            return None if self.rmse is None else self.rmse * before / loss
+        try:
+            return sqrt(sum(part.squared_error(loss) for part in self.parts))
+        except PlanError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +206,23 @@ class Forecast:
         """The same with Laplace noise on grids that are fine beside it, as it was drawn before."""
         if self.strategy.noise != "laplace":
             return self
-        loss = float_down(self.budget.pure_epsilon)
+        return self.with_loss(float_down(self.budget.pure_epsilon), is_fine=True)
+
+    def at(self, budget: Budget) -> Forecast | None:
+        """The same strategy with noise for another budget; None where it cannot be had.
+
+        Its candidates are those at the budget of this forecast.
+        """
+        loss = allowed_loss(budget, self.strategy.noise)
+        try:
+            return None if loss is None else replace(self.with_loss(loss), budget=budget)
+        except PlanError:
+            return None
+
+    def with_loss(self, loss: float, *, is_fine: bool = False) -> Forecast:
+        """The same strategy with noise that loses so much: ``mu`` or ``epsilon``."""
         whose, drops = (self.neighbours, self.unit), self.may_drop_records
-        noise = calibrate(self.strategy, loss, *whose, may_drop_records=drops, is_fine=True)
+        noise = calibrate(self.strategy, loss, *whose, may_drop_records=drops, is_fine=is_fine)
         return replace(self, noise=noise)
 
     @cached_property

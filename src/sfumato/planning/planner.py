@@ -27,13 +27,18 @@ import numpy as np
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.calibrate import calibrate, unit_variances
-from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
+from sfumato.planning.forecast import (
+    Candidate,
+    ErrorPart,
+    Forecast,
+    GroupForecast,
+    allowed_loss,
+)
 from sfumato.planning.mechanisms import MECHANISMS, named
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.views import Viewed, as_asked
 from sfumato.privacy.budget import Budget, may_lose_a_record
 from sfumato.privacy.cost import gaussian_epsilon
-from sfumato.privacy.gaussian import float_down
 from sfumato.privacy.noise_laws import whole_gain
 from sfumato.solve.effort import Effort, effort, one_thread
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
@@ -81,6 +86,9 @@ class Strategies:
     _late: set[str] = field(default_factory=set, repr=False)
     _is_checked: list[bool] = field(default_factory=list, repr=False)
     _shown: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict, init=False)
+    _parts: dict[tuple[object, ...], tuple[ErrorPart, ...]] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _unit: dict[tuple[object, ...], tuple[float, float, float]] = field(
         default_factory=dict, repr=False
     )
@@ -185,6 +193,39 @@ class Strategies:
             totals, greatest = Viewed.of(strategy, written).group_variances(noise)
             self._shown[key] = (sqrt(sum(totals) / written.queries), sqrt(max(greatest)))
         return self._shown[key]
+
+    def error_parts(
+        self,
+        strategy: Strategy,
+        written: Workload | None,
+        neighbours: Neighbours,
+        unit: PrivacyUnit | None,
+        may_drop_records: bool,
+    ) -> tuple[ErrorPart, ...]:
+        """The error of Laplace noise, part by part, for any epsilon, of the queries as asked.
+
+        None for other noise, nor where blocks with one scale and one grid are of too many kinds.
+        """
+        if strategy.noise != "laplace" or strategy.records is not None:
+            return ()
+        asked = self.workload if written is None else written
+        key = (id(strategy), asked.digest(), neighbours, unit, may_drop_records)
+        if key not in self._parts:
+            drops = may_drop_records
+            unit_noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
+            scales = [sqrt(variance / 2) for variance in unit_noise]
+            laws = list(zip(scales, strategy.block_bits, strategy.block_units, strict=True))
+            in_order = written is None or written.normal.is_in_order
+            view = strategy if in_order else Viewed.of(strategy, asked)
+            distinct = list(dict.fromkeys(laws))
+            if len(distinct) > LIMITS.candidate_laws:
+                distinct = []
+            self._parts[key] = tuple(
+                ErrorPart(scale, (bits, units), _mean_square(view, [float(x == law) for x in laws]))
+                for law in distinct
+                for scale, bits, units in [law]
+            )
+        return self._parts[key]
 
     @contextmanager
     def _limited(
@@ -291,8 +332,7 @@ class _Race:
     @cached_property
     def losses(self) -> dict[Noise, float | None]:
         """What each kind of noise may lose at this budget; None where it cannot be had."""
-        budget = self.budget
-        return {"gaussian": budget.gaussian_mu, "laplace": float_down(budget.pure_epsilon)}
+        return {noise: allowed_loss(self.budget, noise) for noise in _UNIT_BUDGETS}
 
     def run(self, name: str, watch: Callable[[str], None] | None) -> Candidate:
         """Build, calibrate and forecast one mechanism; it enters the race if it fits."""
@@ -310,12 +350,13 @@ class _Race:
             if self.unit is not None and self.unit.groups is not None:
                 strategy = self.of_groups(strategy, name, loss)
             rough = self.rough(strategy, loss)
+            whose = (self.written, self.neighbours, self.unit, self.may_drop_records)
+            parts = self.strategies.error_parts(strategy, *whose)
+            algorithm = strategy.algorithm
             if rough is not None and rough[0] > self.least * LIMITS.rough_ratio:
                 self.note(strategy, rough[0])
-                whose = (self.written, self.neighbours, self.unit, self.may_drop_records)
                 mean, largest = self.strategies.shown_at_unit_loss(strategy, *whose)
-                algorithm = strategy.algorithm
-                return Candidate(name, mean / loss, largest / loss, "", algorithm=algorithm)
+                return Candidate(name, mean / loss, largest / loss, "", False, algorithm, parts)
             scales = calibrate(
                 strategy,
                 loss,
@@ -336,7 +377,7 @@ class _Race:
             )
             shown = entry if self.written is None else as_asked(entry, self.written)
             errors = (shown.rmse, shown.largest_error)
-            candidate = Candidate(name, *errors, "", algorithm=strategy.algorithm)
+            candidate = Candidate(name, *errors, "", False, algorithm, parts)
         except PlanError as why:
             return Candidate(name, None, None, str(why))
         finally:
@@ -456,6 +497,12 @@ def _weighted(groups: Sequence[GroupForecast], workload: Workload, objective: Ob
     return sqrt(total / sum(g.queries * t.weight**2 for g, t in pairs))
 
 
+def _mean_square(strategy: Strategy, noise: Sequence[float]) -> float:
+    """The mean squared error of all answers with noise of these variances on the blocks."""
+    terms = range(len(strategy.workload.terms))
+    return sum(strategy.total_variance(t, noise) for t in terms) / strategy.workload.queries
+
+
 def _weight(workload: Workload, objective: Objective) -> float:
     """What the weighted squared error is divided by."""
     if objective == "max":
@@ -560,23 +607,18 @@ def _laplace_epsilon(
 ) -> float:
     """The least epsilon at which the strategy of a forecast for epsilon = 1 errs by ``error``.
 
-    Epsilon times the error falls with epsilon, from no more than its value without a grid.
+    Epsilon times the error falls with epsilon, from no more than its value without a grid. Noise
+    for epsilon = 1 can be drawn: where none can it is too large below 1, and too small above.
     """
     smooth = 1 / whole_gain(1.0)
-    low, high = 0.0, max(unit_error * smooth / error, LIMITS.smallest_epsilon)
-
-    def is_enough(epsilon: float) -> bool:
-        whose = (forecast.neighbours, forecast.unit)
-        drops = forecast.may_drop_records
-        noise = calibrate(forecast.strategy, epsilon, *whose, may_drop_records=drops)
-        return _rmse(replace(forecast, noise=noise), written) <= error
-
+    low, high = 0.0, unit_error * smooth / error
     for _ in range(LIMITS.budget_bisections):
         middle = (low + high) / 2
         try:
-            low, high = (low, middle) if is_enough(middle) else (middle, high)
-        except PlanError:  # no noise of this scale can be drawn
-            low = middle
+            is_enough = _rmse(forecast.with_loss(middle), written) <= error
+        except PlanError:
+            is_enough = middle > 1
+        low, high = (low, middle) if is_enough else (middle, high)
     return high
 
 

@@ -33,6 +33,8 @@ class PlanningLimits:
     """Rough errors above the minimum by this factor are not computed again exactly."""
     whole_ratio: float = 1 + 2.0**-12
     """Times what noise in whole steps gains at most: up to here rough errors are close enough."""
+    candidate_laws: int = 16
+    """Laws of noise up to which a candidate has its error in parts: a sum of variances for each."""
     budget_bisections: int = 40
     """Steps in which the least epsilon for an error is searched for: to the last digits."""
     matrix_queries: int = 2**13

@@ -2,12 +2,13 @@
 """What somebody is planning on the page: a table, questions, a budget. It holds no data.
 
 And the plan at another budget, and on made-up people: what the page shows while a slider moves. The
-error of a strategy is its error at unit noise times the scale of its noise, and that scale is
-``1/mu`` (Gaussian) or ``1/epsilon`` (Laplace) times the strategy's sensitivity. So the forecast of
-the same strategy at another budget is a multiple of the forecast at hand, up to the rounding of the
-scale to its grid (at most 2^-16 of it), and the certificate does not change. Another mechanism may
-be better there: what is shown while the slider moves is never better than what planning then finds,
-but for that rounding.
+error of a strategy with Gaussian noise is its error at unit noise times the scale of its noise, and
+that scale is ``1/mu`` times the strategy's sensitivity. So the forecast of the same strategy at
+another budget is a multiple of the forecast at hand, up to the rounding of the scale to its grid
+(at most 2^-16 of it). Laplace noise is drawn in whole steps of the measured values, and errs less
+than by ``1/epsilon`` where epsilon is large: the same strategy is forecast anew, and of other
+mechanisms the parts of their error are added up. Another mechanism may be better there: what is
+shown while the slider moves is never better than what planning then finds, but for that rounding.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sfumato.planning.forecast import allowed_loss
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.budget import Budget
 from sfumato.release.charts import chart_of, chart_rank, chosen_groups
@@ -32,9 +34,10 @@ from sfumato_web.server.scheduler import plan_of, workload_of
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute
     from sfumato.domain.domain import Domain
+    from sfumato.planning.forecast import Forecast
     from sfumato.release.charts import Chart
     from sfumato.run.linear import Plan
-    from sfumato.types import Array, Noise
+    from sfumato.types import Array
     from sfumato_web.page.layout import Visitor
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset
@@ -56,25 +59,31 @@ __all__ = [
 LEVEL = 0.95
 
 
-@lru_cache(maxsize=512)
-def _loss(budget: Budget, noise: Noise) -> float | None:
-    """What the noise scale is divided by."""
-    return budget.gaussian_mu if noise == "gaussian" else float(budget.pure_epsilon)
-
-
-def _ratio(before: Budget, after: Budget, noise: Noise) -> float | None:
-    """The error after over the error before; None if such noise cannot be had there."""
-    old, new = _loss(before, noise), _loss(after, noise)
-    return None if old is None or new is None else old / new
+_loss = lru_cache(maxsize=512)(allowed_loss)
 
 
 @dataclass(frozen=True, eq=False)
 class Rescaled:
-    """A plan whose errors are ``ratio`` times as large, at ``budget``."""
+    """The strategy of a plan at another budget, by its forecast there.
+
+    Its typical error is ``ratio`` times that of the plan.
+    """
 
     plan: Plan
-    budget: Budget
-    ratio: float
+    forecast: Forecast
+
+    @property
+    def budget(self) -> Budget:
+        """The other budget."""
+        return self.forecast.budget
+
+    @cached_property
+    def ratio(self) -> float:
+        """The error at this budget over that of the plan."""
+        noise = self.plan.strategy.noise
+        if noise == "laplace":
+            return self.forecast.rmse / self.plan.rmse
+        return (_loss(self.plan.budget, noise) or 0.0) / (_loss(self.budget, noise) or 1.0)
 
     @property
     def rmse(self) -> float:
@@ -84,13 +93,20 @@ class Rescaled:
     @property
     def largest(self) -> float:
         """The largest root mean square error of any query, in counts."""
-        return self.plan.largest_error * self.ratio
+        return max(largest for _, _, _, largest in self.groups)
 
     @property
     def groups(self) -> list[tuple[str, int, float, float]]:
         """Name, queries, typical and largest error of every group."""
-        scale = self.ratio
-        return [(g.name, g.queries, g.rmse * scale, g.largest * scale) for g in self.plan.groups]
+        is_anew = self.plan.strategy.noise == "laplace"
+        groups, scale = (self.forecast.groups, 1.0) if is_anew else (self.plan.groups, self.ratio)
+        return [(g.name, g.queries, g.rmse * scale, g.largest * scale) for g in groups]
+
+    @property
+    def certificate(self) -> float | None:
+        """Error over a lower bound at this budget; of Gaussian noise it is that of the plan."""
+        is_anew = self.plan.strategy.noise == "laplace"
+        return self.forecast.certificate if is_anew else self.plan.certificate
 
     @property
     def candidates(self) -> list[tuple[str, float | None, str, bool]]:
@@ -98,16 +114,16 @@ class Rescaled:
         rows = []
         for c in self.plan.candidates:
             noise = MECHANISMS[c.mechanism].noise if c.mechanism in MECHANISMS else "gaussian"
-            ratio = _ratio(self.plan.budget, self.budget, noise)
-            error = None if c.rmse is None or ratio is None else c.rmse * ratio
+            before, loss = (_loss(b, noise) for b in (self.plan.budget, self.budget))
+            error = None if before is None or loss is None else c.rmse_at(loss, before)
             rows.append((c.name, error, c.note, c.is_chosen))
         return sorted(rows, key=lambda each: (each[1] is None, each[1] or 0.0))
 
 
 def rescaled(plan: Plan, budget: Budget) -> Rescaled | None:
     """The same strategy at another budget; None where it needs delta and there is none."""
-    ratio = _ratio(plan.budget, budget, plan.strategy.noise)
-    return None if ratio is None else Rescaled(plan, budget, ratio)
+    forecast = plan.forecast.at(budget)
+    return None if forecast is None else Rescaled(plan, forecast)
 
 
 @dataclass(frozen=True, eq=False)

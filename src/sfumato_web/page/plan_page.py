@@ -410,7 +410,7 @@ class _Planning:
         self.confirm = Confirm(visitor, self.draft)
         self.plan: Plan | None = None
         self.preview: Preview | None = None
-        self.ratio = 1.0
+        self.scaled: Rescaled | None = None
         self.is_picked = False  # whether somebody chose what the preview shows
         self._wanted = self._moves = 0
         self._is_planning = False
@@ -539,10 +539,10 @@ class _Planning:
         value = self.group.value if is_kept else next(iter(options), None)
         self.group.set_options(options, value=value)
         self.pictured.set_visibility(bool(options))
-        self._show(Rescaled(self.plan, self.plan.budget, 1.0))
+        self._show(Rescaled(self.plan, self.plan.forecast))
 
     def _show(self, scaled: Rescaled) -> None:
-        self.ratio = scaled.ratio
+        self.scaled = scaled
         self.facts.set_content(facts_html(_facts(scaled, self.draft.records)))
         groups = [(n, f"{k:,}", counts(rmse), counts(most)) for n, k, rmse, most in scaled.groups]
         self.group_table.set_content(
@@ -557,13 +557,13 @@ class _Planning:
         self._show_chart()
 
     def _show_chart(self) -> None:
-        if self.preview is None or self.group.value is None or self.plan is None:
+        if self.preview is None or self.group.value is None or self.scaled is None:
             return
         group = int(self.group.value)
         name = self.preview.groups.get(group)
         if name is not None:
             label = f"Preview of {name} on made-up people, with intervals of 95%"
-            self.chart.show(self.preview.spec(group, self.ratio), label)
+            self.chart.show(self.preview.spec(group, self.scaled.ratio), label)
 
     def _picked(self) -> None:
         self.is_picked = True
@@ -572,8 +572,8 @@ class _Planning:
         self.draft.records = max(1, int(self.records.value or 1))
         if self.plan is not None:
             self.preview = Preview(self.plan, self.draft.records)
-            scaled = Rescaled(self.plan, self.plan.budget, self.ratio)
-            self.facts.set_content(facts_html(_facts(scaled, self.draft.records)))
+            if self.scaled is not None:
+                self.facts.set_content(facts_html(_facts(self.scaled, self.draft.records)))
             self._show_chart()
 
 
@@ -598,24 +598,24 @@ def _facts(scaled: Rescaled, records: int) -> list[tuple[str, str, str]]:
         ("Typical error", f"± {counts(scaled.rmse)}", "counts, root mean square"),
         *([share] if plan.total_is_public else []),
         ("Largest error", f"± {counts(scaled.largest)}", "counts, of the worst answer"),
-        ("How good", *_certificate(plan)),
+        ("How good", *_certificate(scaled)),
         ("Answers", f"{plan.workload.queries:,}", f"by {plan.mechanism}"),
         *stopped,
     ]
 
 
-def _certificate(plan: Plan) -> tuple[str, str]:
+def _certificate(scaled: Rescaled) -> tuple[str, str]:
     """How far from the best possible, in words."""
-    certificate = plan.certificate
+    certificate = scaled.certificate
     if certificate is None:
         return "not known", "no lower bound for this workload and noise"
-    over, among = certificate - 1, plan.forecast.certified_among
+    over, among = certificate - 1, scaled.forecast.certified_among
     if over < 0.0005:
         return "the best possible", f"with {among}; certified: within 0.05%"
     if over < 0.1:
         return f"within {over:.1%}", f"of the best possible with {among}, certified"
     note = f"the least possible error with {among}, at most"
-    if plan.strategy.noise == "laplace":
+    if scaled.plan.strategy.noise == "laplace":
         note += "; the bound is loose for Laplace noise"
     return f"{certificate:.2f} x", note
 

@@ -30,7 +30,7 @@ def test_errors_at_another_budget_are_those_of_its_own_plan(mechanism, epsilon):
     assert [group[:2] for group in found.groups] == wanted
     errors = [group[2] for group in found.groups]
     assert errors == pytest.approx([g.rmse for g in other.groups], rel=2**-14)
-    assert plan.certificate == pytest.approx(other.certificate)
+    assert found.certificate == pytest.approx(other.certificate)
 
 
 def test_a_scaling_that_forgets_the_noise_would_be_seen():
@@ -55,7 +55,11 @@ def test_gaussian_noise_cannot_be_scaled_to_a_pure_budget():
     plan = sf.plan(WORK, sf.Budget(epsilon=1, delta=1e-9), mechanism="gaussian-tree")
     assert rescaled(plan, sf.Budget(epsilon=1)) is None
     pure = sf.plan(WORK, sf.Budget(epsilon=1), mechanism="laplace-tree")
-    assert rescaled(pure, sf.Budget(epsilon=2)).ratio == 0.5
+    # A little less than half the error: whole steps gain more where the noise is less.
+    other = sf.plan(WORK, sf.Budget(epsilon=2), mechanism="laplace-tree")
+    ratio = rescaled(pure, sf.Budget(epsilon=2)).ratio
+    assert ratio == pytest.approx(other.rmse / pure.rmse, rel=1e-9)
+    assert 0.49 < ratio < 0.5
 
 
 def test_made_up_people_add_up():
