@@ -208,15 +208,15 @@ class Strategies:
         """
         if strategy.noise != "laplace" or strategy.records is not None:
             return ()
-        asked = self.workload if written is None else written
-        key = (id(strategy), asked.digest(), neighbours, unit, may_drop_records)
+        workload = written or self.workload
+        key = (id(strategy), workload.digest(), neighbours, unit, may_drop_records)
         if key not in self._parts:
             drops = may_drop_records
             unit_noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
             scales = [sqrt(variance / 2) for variance in unit_noise]
             laws = list(zip(scales, strategy.block_bits, strategy.block_units, strict=True))
             in_order = written is None or written.normal.is_in_order
-            view = strategy if in_order else Viewed.of(strategy, asked)
+            view = strategy if in_order else Viewed.of(strategy, workload)
             distinct = list(dict.fromkeys(laws))
             if len(distinct) > LIMITS.candidate_laws:
                 distinct = []
