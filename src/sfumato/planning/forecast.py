@@ -102,7 +102,9 @@ class Candidate:
     def rmse_at(self, loss: float, before: float) -> float | None:
         """The error at another privacy loss than ``before``, that of this forecast.
 
-        None where there is none here, or no such noise can be drawn there.
+        Exact with ``parts`` and for Gaussian noise, but for the rounding of scales; of Laplace
+        noise of too many laws it is by the ratio of the losses, as without a grid. None where
+        there is none here, or no such noise can be drawn there.
         """
         if self.rmse is None or not self.parts:
             return None if self.rmse is None else self.rmse * before / loss

@@ -116,6 +116,8 @@ class Rescaled:
             noise = MECHANISMS[c.mechanism].noise if c.mechanism in MECHANISMS else "gaussian"
             before, loss = (_loss(b, noise) for b in (self.plan.budget, self.budget))
             error = None if before is None or loss is None else c.rmse_at(loss, before)
+            if c.is_chosen:  # exact, of however many parts
+                error = self.rmse
             rows.append((c.name, error, c.note, c.is_chosen))
         return sorted(rows, key=lambda each: (each[1] is None, each[1] or 0.0))
 

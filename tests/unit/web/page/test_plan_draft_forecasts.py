@@ -51,6 +51,18 @@ def test_candidates_are_scaled_by_their_own_noise():
         assert found[candidate.name] == pytest.approx(other.rmse, rel=2**-14)
 
 
+def test_the_chosen_mechanism_has_its_own_error_however_many_laws_its_noise_has():
+    domain = sf.Domain({f"a{i}": 2 + i for i in range(10)})
+    plan = sf.plan(sf.marginals(domain, 2), sf.Budget(epsilon=1))
+    (chosen,) = (c for c in plan.candidates if c.is_chosen)
+    assert not chosen.parts  # more laws than are added up
+    budget = sf.Budget(epsilon=8)
+    other = sf.plan(sf.marginals(domain, 2), budget, mechanism=plan.mechanism)
+    found = {name: error for name, error, _, _ in rescaled(plan, budget).candidates}
+    assert found[chosen.name] == pytest.approx(other.rmse, rel=2**-14)
+    assert chosen.rmse_at(8, 1) > 1.001 * other.rmse  # the twin: without a grid
+
+
 def test_gaussian_noise_cannot_be_scaled_to_a_pure_budget():
     plan = sf.plan(WORK, sf.Budget(epsilon=1, delta=1e-9), mechanism="gaussian-tree")
     assert rescaled(plan, sf.Budget(epsilon=1)) is None
