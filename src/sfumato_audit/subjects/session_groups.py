@@ -111,7 +111,8 @@ def _as_disjoint(name: str, budget: Budget) -> Subject[Table]:
     totals = sql(DOMAIN, "SELECT sex, MEDIAN(age) FROM t GROUP BY sex")
     direct = plan(totals, budget, mechanism=cells.strategy.noise)
     wrong = tuple(
-        replace(law, units=int(cells.noise[0].scale * 2**law.grid_bits)) for law in direct.noise
+        replace(law, units=int(cells.noise[0].scale * 2 ** (law.grid_bits + law.scale_bits)))
+        for law in direct.noise
     )
     run = GroupMeasuring(DOMAIN, direct.strategy.blocks, wrong, "add-remove")
     pairs = listed_pairs(DOMAIN.shape, "add-remove")

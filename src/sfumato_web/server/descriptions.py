@@ -221,7 +221,8 @@ class TableDescriber:
     def _description(self, key: str, result: Description) -> dict[str, object]:
         plan, domain = result.plan, result.domain
         names = [] if domain is None else domain.names
-        parts = [part.entry for part in (result.discovery, result.release) if part is not None]
+        every = (result.votes, result.discovery, result.release)
+        parts = [part.entry for part in every if part is not None]
         numbers = None
         if result.release is not None:
             numbers = dict(zip(("value", "low", "high"), map(float, result.records), strict=True))
@@ -252,7 +253,7 @@ class TableDescriber:
 
 def _costs(plan: DescriptionPlan) -> list[Cost]:
     """What the whole may cost: by either kind of noise that its release may have."""
-    first = Cost(()) if plan.discovery is None else plan.discovery.cost
+    first = sum((p.cost for p in (plan.vote, plan.discovery) if p is not None), start=Cost(()))
     rest = plan.rest
     costs = [first + Cost.pure(rest.pure_epsilon)]
     if not rest.is_pure:

@@ -257,7 +257,7 @@ def nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(WORKLOAD_LIMITS, cells_tabulated=8),
     )
     monkeypatch.setattr(
-        import_module("sfumato.strategy.interactions"),
+        import_module("sfumato.strategy.interaction_parts"),
         "LIMITS",
         replace(LIMITS, interaction_entries=8),
     )
