@@ -221,13 +221,16 @@ def test_nothing_that_is_published_says_how_many_records_there_are(kind, tmp_pat
     rows: Rows = [("f", 1, True)] * 7919 + [("m", 2, False)] * 10
     for budget in BUDGETS:
         plan = planned("with total", budget, False)
-        release = plan.release(DROPPING[kind](rows, tmp_path), project="bounds")
+        source = DROPPING[kind](rows, tmp_path)
+        release = plan.release(source, project="bounds")
         assert release.rows is None
         assert release.provenance["public_rows"] is None
         told = everything_about(release, tmp_path / "out")
         assert ">Records<" not in told
         assert "number of rows counted is protected" in told
-        assert release.answers()["value"].iloc[0] != 7919
+        # Noise on the whole numbers is 0 in up to half of the draws, not in 30 in a row.
+        draws = (plan.release(source, project="bounds") for _ in range(30))
+        assert any(r.answers()["value"].iloc[0] != 7919 for r in draws)
 
 
 @pytest.mark.parametrize("method", ["tables", "mwem", "boosting"])
