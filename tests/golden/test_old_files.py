@@ -66,8 +66,8 @@ def _moved(before: Sequence[object], after: Sequence[object], width: float) -> S
     other, *ends = (float(v) for v in after)  # type: ignore[arg-type]
     if abs(other - value) > width:
         return after
-    kept = [a if b in (value, other) else b for a, b in zip((low, high), ends, strict=True)]
-    return (before[0], *kept)
+    unmoved = [a if b in (value, other) else b for a, b in zip((low, high), ends, strict=True)]
+    return (before[0], *unmoved)
 
 
 @pytest.fixture

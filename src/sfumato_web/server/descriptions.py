@@ -110,7 +110,7 @@ class TableDescriber:
         """Discover, release and keep the body; or the body that was kept for an equal request.
 
         Privacy: that of ``DescriptionPlan.release``; the body depends on its result and on public
-        numbers. Whether both parts fit is checked before the first is debited.
+        numbers. Whether all parts fit is checked before the first is debited.
         """
         plan = self.plan(request)
         key = self._description_key(plan)

@@ -172,15 +172,15 @@ def test_leaves_that_nobody_asks_for_keep_the_bound_true(
     parent: list[int], energy: list[float]
 ) -> None:
     """Cells of a region that are in none of its groups: weights of nodes alone lose up to 10%."""
-    nodes, asked = np.array(parent), np.array(energy, dtype=float)
-    optimum = nested_optimum(nodes, asked)
-    queries = members(nodes)[asked > 0]
+    nodes, squares = np.array(parent), np.array(energy, dtype=float)
+    optimum = nested_optimum(nodes, squares)
+    queries = members(nodes)[squares > 0]
     dense = sf.factorize(queries)
     least = dense.gamma * sqrt(len(queries))
     assert sqrt(optimum.bound) <= least * (1 + 1e-6)
     assert least * (1 - 1e-4) <= sqrt(optimum.error) <= 1.15 * least
     assert sqrt(optimum.error / optimum.bound) <= 1.15
-    assert nested_bound(nodes, asked) == optimum.bound
+    assert nested_bound(nodes, squares) == optimum.bound
 
 
 def test_a_single_node_is_measured_as_it_is() -> None:
