@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from sfumato.release.regress import Regression as Regression
     from sfumato.release.regress import regress as regress
     from sfumato.release.release import Release as Release
+    from sfumato.release.synthetic_quality import synthetic_quality as synthetic_quality
+    from sfumato.release.synthetic_quality import (
+        synthetic_quality_chart as synthetic_quality_chart,
+    )
     from sfumato.run.adaptive import AdaptivePlan as AdaptivePlan
     from sfumato.run.adaptive import plan_adaptive as plan_adaptive
     from sfumato.run.advice import recommend as recommend
@@ -191,6 +195,8 @@ _HOMES = {
     "project": "sfumato.refine.project",
     "recommend": "sfumato.run.advice",
     "regress": "sfumato.release.regress",
+    "synthetic_quality": "sfumato.release.synthetic_quality",
+    "synthetic_quality_chart": "sfumato.release.synthetic_quality",
     "watch": "sfumato.run.watch",
     # Mathematics, also in `sfumato.study`.
     "factorize": "sfumato.study.matrix_norms",

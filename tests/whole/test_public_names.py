@@ -65,6 +65,7 @@ VERBS = {
     ),
     "plan_selection",
     *("plan_session", "plan_stream", "project", "recommend", "regress", "watch"),
+    *("synthetic_quality", "synthetic_quality_chart"),
 }
 ERRORS = {
     *("BudgetError", "BudgetExhausted", "LedgerError", "LedgerFrozen", "PlanError", "SchemaError"),

@@ -49,6 +49,7 @@ __all__ = [
     "heat_map",
     "interval_bars",
     "plot_of",
+    "quality_bars",
     "smaller_png",
     "write_chart",
 ]
@@ -216,7 +217,43 @@ def error_against_alpha(
     return (line + least.encode(**encoded)).properties(width=width, height=300)
 
 
-def write_chart(chart: Chart, path: str | Path) -> None:
+def quality_bars(
+    frame: pd.DataFrame, most: int, *, width: Width = LIMITS.chart_width
+) -> alt.VConcatChart:
+    """Distances of asked tables above associations of pairs, at most so many bars of each.
+
+    ``frame`` is that of ``synthetic_quality``. Tables that are farthest from what was published
+    come first, and pairs that are most associated.
+    """
+    import altair as alt
+
+    kinds = ["asked for", "not asked for"]
+    colour = alt.Color(
+        "c:N",
+        title=None,
+        scale=alt.Scale(domain=kinds, range=[ACCENT, CHOSEN]),
+        legend=alt.Legend(orient="top"),
+    )
+    titles = {
+        "distance": "total variation distance from the published table",
+        "association": "Cramér's V of the pair in the records",
+    }
+    parts = []
+    for column, title in titles.items():
+        rows = frame[frame[column].notna()].sort_values(column, ascending=False, kind="stable")
+        rows = rows.head(most)
+        names = rows["table"].tolist()
+        which = [kinds[0] if is_asked else kinds[1] for is_asked in rows["asked"]]
+        data = _inline({"x": names, "v": rows[column].tolist(), "c": which})
+        bars = alt.Chart(data).mark_bar()
+        place = alt.Y("x:N", sort=None, title=None, axis=alt.Axis(labelLimit=240))
+        tip = [_tip("x", "table", "N"), _tip("v", column, "Q")]
+        drawn = bars.encode(place, alt.X("v:Q", title=title), color=colour, tooltip=tip)
+        parts.append(drawn.properties(width=width, height=alt.Step(18)))
+    return alt.vconcat(*parts)
+
+
+def write_chart(chart: Chart | alt.VConcatChart, path: str | Path) -> None:
     """Save a chart as PNG or SVG, by the ending of the name; needs no browser."""
     kind = Path(path).suffix.lower().removeprefix(".")
     if kind not in ("png", "svg"):

@@ -74,6 +74,12 @@ from sfumato.release.quantiles import quantile_frame
 from sfumato.release.release_limits import LIMITS
 from sfumato.release.rollups import Ends, range_frame, rollup_frame
 from sfumato.release.second_moments import variance_of
+from sfumato.release.synthetic_quality import (
+    QUALITY,
+    quality_rows,
+    synthetic_quality,
+    synthetic_quality_chart,
+)
 from sfumato.text import STORED
 from sfumato.types import Array, Progress
 from sfumato.workload.constraints import Constraints
@@ -529,7 +535,7 @@ class Release:
         As many as the released total says, unless ``rows`` is given. They come from the table
         behind the answers where these agree, else from a tree of the released one- and two-way
         tables. ``frame.attrs["notes"]`` says which, and how far their answers are from the
-        published ones.
+        published ones; ``sf.synthetic_quality(frame)`` has that table by table.
 
         Args:
             rows: How many; the released total unless given.
@@ -543,7 +549,9 @@ class Release:
         """
         source = system_words() if words is None else words
         drawn = self.estimates.draw(rows, source)
-        return record_frame(self.workload.domain, drawn, source)
+        frame = record_frame(self.workload.domain, drawn, source)
+        frame.attrs[QUALITY] = quality_rows(self.estimates, drawn)
+        return frame
 
     def to_arrow(self, level: float = LIMITS.level, *, shares: bool = False) -> pa.Table:
         """All answers as one Arrow table: the long frame with one column per attribute.
@@ -849,8 +857,18 @@ def _refined(
 
 
 RECORD: Final = "provenance.json"
+QUALITY_TABLE: Final = "synthetic-quality.csv"
+QUALITY_PICTURE: Final = "synthetic-quality.png"
 COMPANIONS: Final = frozenset(
-    {"answers.csv", "synthetic.parquet", "synthetic.csv", BLOCKS_FILE, GROUPS_FILE}
+    {
+        "answers.csv",
+        "synthetic.parquet",
+        "synthetic.csv",
+        QUALITY_TABLE,
+        QUALITY_PICTURE,
+        BLOCKS_FILE,
+        GROUPS_FILE,
+    }
 )
 """Files that only some releases have: those of an earlier one do not stay beside another's."""
 
@@ -916,9 +934,11 @@ def write_record(provenance: Mapping[str, object], folder: Path) -> Path:
 
 
 def write_records(records: pd.DataFrame, folder: Path, csv: bool = False) -> dict[str, Path]:
-    """``synthetic.parquet`` of a release, and ``synthetic.csv`` if it is wanted."""
+    """``synthetic.parquet`` with its measures of quality, and ``synthetic.csv`` if it is wanted."""
     import pyarrow as pa
     from pyarrow import parquet
+
+    from sfumato.release.charts import write_chart
 
     paths = {"synthetic": folder / "synthetic.parquet"}
     table = pa.Table.from_pandas(records, preserve_index=False)
@@ -926,6 +946,14 @@ def write_records(records: pd.DataFrame, folder: Path, csv: bool = False) -> dic
     if csv:
         paths["synthetic_csv"] = folder / "synthetic.csv"
         write_table_csv(table, paths["synthetic_csv"])
+    if records.attrs.get(QUALITY):
+        paths["synthetic_quality"] = folder / QUALITY_TABLE
+        measures = synthetic_quality(records)
+        write_table_csv(
+            pa.Table.from_pandas(measures, preserve_index=False), paths["synthetic_quality"]
+        )
+        paths["synthetic_quality_chart"] = folder / QUALITY_PICTURE
+        write_chart(synthetic_quality_chart(records), paths["synthetic_quality_chart"])
     return paths
 
 

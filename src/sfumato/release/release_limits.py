@@ -103,6 +103,14 @@ class ReleaseLimits:
     line_points: int = 20_000
     """Points of all lines of a chart."""
 
+    # quality of synthetic records
+    quality_cells: int = 2**22
+    """Cells of a table whose records are counted for the measures of their quality: 32 MiB."""
+    quality_pairs: int = 2000
+    """Pairs that no released table holds whose association is listed: all of 63 attributes."""
+    quality_bars: int = 30
+    """Bars of each part of the picture."""
+
     # report
     page_bytes: int = 5_000_000
     """Bytes of a page; 900,000 of them are the charting library."""

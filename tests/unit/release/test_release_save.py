@@ -117,7 +117,12 @@ def test_csv_has_the_rows_of_the_long_frame(release, tmp_path):
 def test_save_writes_all_files_and_returns_their_paths(release, tmp_path):
     out = tmp_path / "new" / "folder"
     paths = release.save(out, synthetic=25)
-    assert {p.name for p in out.iterdir()} == {*FILES, "synthetic.parquet"}
+    assert {p.name for p in out.iterdir()} == {
+        *FILES,
+        "synthetic.parquet",
+        "synthetic-quality.csv",
+        "synthetic-quality.png",
+    }
     assert paths["report"] == out / "report.html"
     assert len(pd.read_parquet(paths["synthetic"])) == 25
     record = json.loads(paths["provenance"].read_text(encoding="utf-8"))
@@ -206,6 +211,7 @@ def test_a_folder_holds_one_release(release, tmp_path):
     release.save(tmp_path, csv=True, synthetic=10)
     (tmp_path / "mine.txt").write_text("kept")
     companions = {"answers.csv", "synthetic.parquet", "synthetic.csv"}
+    companions |= {"synthetic-quality.csv", "synthetic-quality.png"}
     release.save(tmp_path)  # the same one: they still belong to it
     assert {p.name for p in tmp_path.iterdir()} == {*FILES, *companions, "mine.txt"}
     other.save(tmp_path)
