@@ -7,6 +7,8 @@ another one each time. Intervals that are too short are noticed by the same test
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -36,20 +38,28 @@ def known(kind: str) -> sf.Constraints | None:
     return sf.Constraints(DOMAIN, barred, [(["a"], a), (["c"], c)])
 
 
-def hits(kind: str, mechanism: str, share: float = 1.0) -> np.ndarray:
+@lru_cache
+def trials(kind: str, mechanism: str) -> tuple[np.ndarray, np.ndarray]:
+    """How far the truth is from the middle of each interval, and half the width of that."""
     forecast = planned(WORK, mechanism, budget=sf.Budget(epsilon=0.5, delta=1e-6))
     places = [(g, q) for g, term in enumerate(WORK.terms) for q in range(term.rows)]
     truth = WORK.evaluate(COUNTS)
-    words, out = SeededWords(f"coverage {kind} {mechanism}"), []
+    words, away, halves = SeededWords(f"coverage {kind} {mechanism}"), [], []
     for trial in range(TRIALS):
         noisy = measured(forecast, COUNTS, words)
-        found = Release.of(forecast, noisy, constraints=known(kind)).estimates
+        estimates = Release.of(forecast, noisy, constraints=known(kind)).estimates
         group, query = places[trial % len(places)]
-        low, high = (float(end[query]) for end in found.interval(group, LEVEL))
-        assert low <= found.value(group)[query] <= high
-        middle, half = (low + high) / 2, (high - low) / 2
-        out.append(abs(truth[trial % len(places)] - middle) <= share * half + 1e-9)
-    return np.array(out)
+        low, high = (float(end[query]) for end in estimates.interval(group, LEVEL))
+        assert low <= estimates.value(group)[query] <= high
+        away.append(abs(truth[trial % len(places)] - (low + high) / 2))
+        halves.append((high - low) / 2)
+    return np.array(away), np.array(halves)
+
+
+def hits(kind: str, mechanism: str, share: float = 1.0) -> np.ndarray:
+    """Which intervals, by ``share`` as wide, hold the truth."""
+    away, halves = trials(kind, mechanism)
+    return away <= share * halves + 1e-9
 
 
 def is_rejected(found: np.ndarray) -> bool:

@@ -22,7 +22,6 @@ from math import inf, sqrt
 from typing import Protocol
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from sfumato.errors import WorkloadError
 from sfumato.refine.cell_solvers import (
@@ -38,7 +37,7 @@ from sfumato.refine.cell_solvers import (
 from sfumato.refine.problem import Grid, Quadratic, check_exact_combinations
 from sfumato.refine.reconstruct import Fit, FitPart
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.solve.effort import deadline, effort, must_stop
+from sfumato.solve.effort import deadline, effort, must_stop, one_thread
 from sfumato.solve.raking import rake
 from sfumato.types import Array, Integers, Progress
 from sfumato.workload.constraints import agreed_total
@@ -125,7 +124,7 @@ def fit_explicit(
         return inf if must_stop() else goal(value)  # all will do when the steps are used up
 
     limit = effort("cells", deadline(seconds), steps=steps)
-    with limit, threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
+    with limit, one_thread():  # the matrices are small
         if n and any(table.names for table in grid.published):
             published = fit_published(q, unit, n, target, nearest, _watcher(progress))
             cells, method = published.cells, published.method
@@ -591,7 +590,7 @@ def fit_minimax(
     """
     game = _Game.of(fit, grid, total)
     w = game.even
-    with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
+    with one_thread():  # the matrices are small
         best = latest = game.played(w, None, gap)
         lower, since = latest.lower, 0
         for turn in range(1, LIMITS.minimax_rounds):
