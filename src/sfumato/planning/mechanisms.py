@@ -231,8 +231,10 @@ def _of_products(workload: Workload, objective: Objective) -> Strategy:
     """The best by structure; where that is far from its bound, by interactions or as one matrix."""
     try:
         best = _by_structure(workload, objective)
-    except PlanError as why:
-        if isinstance(why, TooLarge) or not _is_small(workload):
+    except TooLarge as why:
+        return _beyond_structure(workload, objective, why)
+    except PlanError:
+        if not _is_small(workload):
             raise
         with portion(LIMITS.joint_steps):
             return _joint(workload, objective)
@@ -246,6 +248,42 @@ def _of_products(workload: Workload, objective: Objective) -> Strategy:
     with suppress(PlanError), portion(LIMITS.joint_steps):
         return _better(best, _joint(workload, objective), objective)
     return best
+
+
+def _beyond_structure(workload: Workload, objective: Objective, why: TooLarge) -> Strategy:
+    """Where an attribute is too long for pieces: as one matrix, else part by part.
+
+    Groups that ask the same long attributes are one part, or each of them where they are all. A
+    part is measured as it is best for itself, and all share the noise; ``why`` is raised where
+    that is no division.
+    """
+    if _is_small(workload) and _entries(workload) <= LIMITS.joint_coefficients:
+        with suppress(PlanError), portion(LIMITS.joint_steps):
+            return _joint(workload, objective)
+    by_length: dict[tuple[str, ...], list[int]] = {}
+    for i, term in enumerate(workload.terms):
+        by_length.setdefault(_long_attributes(term), []).append(i)
+    is_long = any(by_length)
+    groups = list(by_length.values())
+    groups = groups if len(groups) > 1 else [[i] for i in groups[0]]
+    if not is_long or not 1 < len(groups) <= LIMITS.joint_parts:
+        raise why
+    parts = [(_of_products(_part(workload, g), objective), g) for g in groups]
+    return combined("factorization", workload, parts, objective)
+
+
+def _long_attributes(term: Term) -> tuple[str, ...]:
+    """The attributes of a product that no matrix along one attribute holds."""
+    product = term.as_product()
+    most = STRATEGY_LIMITS.dense_axis_cells
+    factors = () if product is None else product.factors
+    return tuple(n for n, q in factors if q.size > most and not q.is_identity)
+
+
+def _entries(workload: Workload) -> int:
+    """Coefficients of all queries over all cells of the attributes that they ask about."""
+    names = workload.domain.in_order(n for t in workload.terms for n in t.attributes)
+    return workload.queries * workload.domain.cells(names)
 
 
 def _gap(strategy: Strategy, objective: Objective) -> float:

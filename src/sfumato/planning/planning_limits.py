@@ -62,6 +62,10 @@ class PlanningLimits:
     """Numbers of a matrix that is solved as a whole: a few seconds."""
     joint_queries: int = 2**10
     """Queries that are tried as one matrix where structure is far from its bound."""
+    joint_coefficients: int = 2**25
+    """Their coefficients over all cells, where structure does not fit: 32 MiB in bytes."""
+    joint_parts: int = 64
+    """Parts that share the noise where structure does not fit: each is planned for itself."""
     far_ratio: float = 1.03
     """Times the lower bound: from here structure is far from it."""
     interactions_ratio: float = 1.15

@@ -39,6 +39,7 @@ __all__ = [
     "Mixture",
     "Piece",
     "energies",
+    "energy_by_width",
     "padded_to",
 ]
 
@@ -565,14 +566,26 @@ def padded_to(size: int, width: int) -> int:
 
 def energies(queries: QuerySet, widths: tuple[int, ...]) -> Array:
     """``E_l = sum_q |A_l q|^2`` for nodes of every width; closed forms for prefixes and ranges."""
-    if isinstance(queries, Prefix | Ranges):
-        closed = _prefixes_energy if isinstance(queries, Prefix) else _ranges_energy
-        return np.array([closed(queries.size, s) for s in widths])
+    energy = energy_by_width(queries)
+    return np.array([energy(width) for width in widths])
+
+
+def energy_by_width(queries: QuerySet) -> Callable[[int], float]:
+    """``E`` as a function of the width, for many of them: coefficients are listed once."""
+    size = queries.size
+    if isinstance(queries, Prefix):
+        return lambda width: _prefixes_energy(size, width)
+    if isinstance(queries, Ranges):
+        return lambda width: _ranges_energy(size, width)
     ends = queries.intervals()
     if ends is not None:
-        return np.array([float(_interval_energy(s, *ends).sum()) for s in widths])
+        return lambda width: float(_interval_energy(width, *ends).sum())
     dense = queries.dense()
-    return np.array([float(_dense_energy(s, dense).sum()) for s in widths])
+    if np.count_nonzero(dense) > LIMITS.listed_part * dense.size:
+        return lambda width: float(_dense_energy(width, dense).sum())
+    rows, cells = np.nonzero(dense)
+    values = dense[rows, cells]
+    return lambda width: _listed_energy(width, rows, cells, values)
 
 
 def _details(energy: Array) -> Array:
@@ -625,9 +638,18 @@ def _prefix_product(width: int, s: Integers, e: Integers) -> Array:
 
 
 def _dense_energy(width: int, rows: Array) -> Array:
-    padded = _pad(rows.T, padded_to(rows.shape[1], width))
-    sums = padded.reshape(-1, width, len(rows)).sum(axis=1)
-    return np.asarray((sums**2).sum(axis=0) / width, dtype=np.float64)
+    sums = np.add.reduceat(rows, np.arange(0, rows.shape[1], width), axis=1)
+    return np.asarray((sums**2).sum(axis=1) / width, dtype=np.float64)
+
+
+def _listed_energy(width: int, rows: Integers, cells: Integers, values: Array) -> float:
+    """``sum_q |A q|^2`` from the coefficients that are not 0, in the order of rows and cells."""
+    if not len(values):
+        return 0.0
+    nodes = cells // width
+    is_first = np.append(True, (np.diff(rows) != 0) | (np.diff(nodes) != 0))
+    sums = np.add.reduceat(values, np.flatnonzero(is_first))
+    return float((sums**2).sum()) / width
 
 
 def _pad(x: Numbers, padded: int) -> Numbers:

@@ -67,6 +67,8 @@ class StrategyLimits:
     # measured
     numbers_at_once: int = 2**24
     """Numbers of one chunk of columns or states: 128 MiB."""
+    listed_part: float = 1 / 16
+    """Of coefficients that are not 0, up to which these are listed: adding up all takes longer."""
     intervals_listed: int = 2**17
     """Queries whose variances are listed to find the greatest; a bound serves for more."""
     coefficients_at_once: int = 2**22

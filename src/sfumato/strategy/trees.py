@@ -29,7 +29,7 @@ import numpy as np
 
 from sfumato.errors import PlanError
 from sfumato.solve.effort import must_stop
-from sfumato.strategy.measured import Levels, energies
+from sfumato.strategy.measured import Levels, energies, energy_by_width
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.queries import QuerySet
@@ -251,9 +251,11 @@ def best_tree(weighted: Sequence[tuple[float, QuerySet]], p: int) -> WeightedTre
     """
     size = weighted[0][1].size
 
+    parts = [(c, energy_by_width(queries)) for c, queries in weighted]
+
     @cache
     def energy(width: int) -> float:
-        return sum(c * float(energies(queries, (width,))[0]) for c, queries in weighted)
+        return sum(c * part(width) for c, part in parts)
 
     @cache
     def solved(widths: Widths) -> tuple[float, tuple[float, ...]]:

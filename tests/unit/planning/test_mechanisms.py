@@ -220,3 +220,38 @@ def test_a_histogram_errs_at_most_three_quarters_of_the_naive_calibration() -> N
         naive = 2 * sqrt((m**2).sum(axis=0).max()) * sqrt((r**2).sum() / len(r))
         assert plan.rmse <= 0.75 * naive
         assert true_loss(plan, seen) <= 1.0
+
+
+def test_few_queries_of_an_attribute_too_long_for_pieces_are_one_matrix() -> None:
+    domain = sf.Domain({"x": 1100})
+    rows = np.random.default_rng(1).integers(0, 2, (12, 1100))
+    rows = np.concatenate([rows, np.repeat(rows, 11, axis=0) + rows[[0]]])  # rank 12, 144 queries
+    plan = sf.plan(
+        sf.explicit(domain, ["x"], rows.astype(float)),
+        sf.Budget(mu=1),
+        mechanism="factorization",
+        cache=False,
+    )
+    assert plan.workload.queries > 128
+    assert plan.certificate is not None
+    assert 1 <= plan.certificate <= 1.001
+
+
+def test_long_attributes_beside_others_share_the_noise_of_their_own_optima() -> None:
+    domain = sf.Domain({"x": 1100, "y": 1030, "a": 3})
+    union = sf.prefixes(domain, "x") | sf.prefixes(domain, "y") | sf.marginals(domain, [("a",)])
+    alone = [
+        sf.plan(part, sf.Budget(mu=1), mechanism="factorization", cache=False)
+        for part in (
+            sf.prefixes(domain, "x"),
+            sf.prefixes(domain, "y"),
+            sf.marginals(domain, [("a",)]),
+        )
+    ]
+    plan = sf.plan(union, sf.Budget(mu=1), mechanism="factorization", cache=False)
+    # Parts with errors e_i at unit noise share it at sum sqrt(e_i), squared.
+    roots = [sqrt(p.rmse**2 * p.workload.queries) for p in alone]
+    expected = sum(roots) / sqrt(union.queries)
+    assert plan.rmse == pytest.approx(expected, rel=1e-3)
+    assert plan.certificate is not None
+    assert 1 <= plan.certificate <= sqrt(3)
