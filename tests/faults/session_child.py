@@ -57,6 +57,13 @@ GROUP_POINTS: dict[str, tuple[type, str, bool]] = {
     "before groups are stored": (Ledger, "store", False),
     "after groups are stored": (Ledger, "store", True),
 }
+SCOPE_POINTS: dict[str, tuple[type, str, bool]] = {
+    "after the scope is counted": (ExactQuestions, "counted", True),
+    "after the debit of the scope": (Ledger, "debit", True),
+    "after the noise of the scope is drawn": (ExactQuestions, "measured", True),
+    "before the scope is stored": (Ledger, "store", False),
+    "after the scope is stored": (Ledger, "store", True),
+}
 
 
 def table() -> pd.DataFrame:
@@ -76,7 +83,7 @@ def opened(ledger: str, **more: object) -> Session:
 
 def kill_at(point: str, times: int) -> None:
     """Let the process die when a point has been reached so many times."""
-    owner, name, is_after = (POINTS | GROUP_POINTS)[point]
+    owner, name, is_after = (POINTS | GROUP_POINTS | SCOPE_POINTS)[point]
     plain: Callable[..., Any] = getattr(owner, name)
     seen = 0
 
@@ -99,7 +106,8 @@ def main() -> None:
     """Ask until killed, or to the end."""
     ledger, point, times = sys.argv[1:]
     kill_at(point, int(times))
-    with opened(ledger) as session:
+    more = {"scope": 2} if point in SCOPE_POINTS else {}
+    with opened(ledger, **more) as session:
         for text in GROUPED if point in GROUP_POINTS else ASKED:
             print(json.dumps(session.ask(text).as_json()), flush=True)
 

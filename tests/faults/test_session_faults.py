@@ -24,6 +24,7 @@ from tests.faults.session_child import (
     GROUP_POINTS,
     GROUPED,
     POINTS,
+    SCOPE_POINTS,
     UPDATES,
     opened,
 )
@@ -100,6 +101,22 @@ def test_groups_that_are_killed_lose_one_debit_and_tell_nothing_twice(
     now = sum(" group " in entry.key for entry in book.entries())
     assert now == (3 if point in lost else 2)
     assert book.verify().is_whole
+
+
+@pytest.mark.parametrize("point", SCOPE_POINTS)
+def test_a_scope_that_is_killed_is_debited_once_and_drawn_once(tmp_path: Path, point: str) -> None:
+    """Before the debit nothing is lost; after it the scope is, unless it was stored."""
+    ledger = tmp_path / "people.ledger"
+    assert _killed(ledger, point, 1) == []
+    book = Ledger.open(ledger)
+    is_lost = point not in ("after the scope is counted", "after the scope is stored")
+    with opened(str(ledger), scope=2) as session:
+        answer = session.ask(ASKED[0])
+        assert (answer.how == "known") is not is_lost
+        assert ("lost" in answer.why) is is_lost
+    assert sum(entry.key.endswith(" scope") for entry in book.entries()) == 1
+    assert book.verify().is_whole
+    assert book.remaining().share >= 0
 
 
 def test_a_threshold_outlives_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

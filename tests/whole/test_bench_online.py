@@ -33,7 +33,7 @@ def test_two_halves_keep_the_budget() -> None:
 def test_every_way_is_run_and_written(tmp_path: Path) -> None:
     table, domain = online.table_and_domain(("race", "sex", "income"))
     rows = online.run(table, domain, online.asked(domain, 12), 1.0)
-    assert len(rows) == 12
+    assert len(rows) == 14
     assert {row.delta for row in rows} == {"0", "1e-9"}
     even = [r for r in rows if r.way.startswith("even")]
     best = [r for r in rows if "release" in r.way]
@@ -42,7 +42,7 @@ def test_every_way_is_run_and_written(tmp_path: Path) -> None:
         assert row.mean_error <= row.rmse <= row.largest <= len(table)
     path = online.written(rows, tmp_path)
     with path.open() as file:
-        assert len(list(csv.DictReader(file))) == 12
+        assert len(list(csv.DictReader(file))) == 14
     assert online.picture(rows, tmp_path).stat().st_size > 1000
     online.shown(rows)
 

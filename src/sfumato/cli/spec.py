@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -203,6 +204,8 @@ class SessionTable(FileTable):
     learning: Literal["fit", "hedge"] = "fit"
     public: Text | None = None
     label: str = ""
+    scope: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    scope_share: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
     def plan(
         self, domain: Domain, budget: Budget, neighbours: Neighbours, unit: PrivacyUnit | None
@@ -220,6 +223,8 @@ class SessionTable(FileTable):
             records=self.records,
             level=self.level,
             learning=self.learning,
+            scope=self.scope,
+            scope_share=Fraction(str(self.scope_share)),
         )
 
 

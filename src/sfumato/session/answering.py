@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from math import isfinite
 from threading import Lock, RLock
 from typing import Final, TypeVar
 
@@ -21,6 +22,8 @@ import numpy as np
 
 from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, SfumatoError, TooLarge
 from sfumato.ledger.entries import Entry
+from sfumato.ledger.store import is_gone
+from sfumato.measurement import Measured
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import (
     gaussian_quantile,
@@ -30,11 +33,20 @@ from sfumato.privacy.noise_laws import (
 )
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
-from sfumato.run.spine import begin
+from sfumato.release.linear_estimates import LinearEstimates
+from sfumato.run.linear import LinearRun, Plan
+from sfumato.run.spine import Stored, begin
 from sfumato.session.epochs import Epochs, PendingWrite, SessionLedger
-from sfumato.session.group_answers import GroupAnswer, measured_answer, stored_cells_answer
+from sfumato.session.group_answers import (
+    IN_SCOPE,
+    GroupAnswer,
+    known_answer,
+    measured_answer,
+    stored_cells_answer,
+)
 from sfumato.session.group_questions import GroupMeasurement, GroupQuestion
 from sfumato.session.histogram import Estimate, Start
+from sfumato.session.scope import ScopeMeasured
 from sfumato.session.session_answers import Answer, How, bare_name, paid_answer, paid_bytes
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, SessionParameters
@@ -49,6 +61,12 @@ __all__ = [
 ]
 
 
+_CAME: Final[dict[How, str]] = {
+    "paid": "the estimate was found wrong, so noise on the truth was paid for",
+    "free": "the estimate was tested against the truth, and found near",
+    "known": "",
+    "untested": "the estimate as it is, not tested",
+}
 _FROZEN: Final = "the ledger is frozen by its curator; stored answers can still be asked for"
 
 A = TypeVar("A")
@@ -113,8 +131,99 @@ class SessionState:
         self.groups: dict[str, GroupMeasurement] = {}
         self._group_numbers: dict[str, int] = {}
         self._unlearnt_groups: list[GroupMeasurement] = []
+        self._known_groups: dict[str, LinearEstimates | None] = {}
+        self.scope: ScopeMeasured | None = None
+        self._open_scope()
         self._read_groups()
         self._replay()
+
+    def _open_scope(self) -> None:
+        """Read what was measured of the scope, or measure it: debited first, and drawn once.
+
+        A debit without an answer is that of a process that died, or that is about to answer: what
+        it took is spent, and the session goes on without a scope.
+
+        Privacy: docs/proofs/online.md, Theorem 6.
+        """
+        plan = self.plan.scope
+        if plan is None:
+            return
+        assert isinstance(plan, Plan)  # noqa: S101  the planner of a session made it
+        key = f"{self.name} scope"
+        entry = self.ledger.entry(key)
+        if entry is None:
+            if self.ledger.is_frozen():
+                raise LedgerFrozen(_FROZEN)
+            entry = self._measure_scope(plan, key)
+        stored = self.ledger.answer(key)
+        if stored is None:
+            if entry.state == "reserved" and entry.owner and not is_gone(entry.owner):
+                raise LedgerError(
+                    "another process is opening this session and measures its scope; try again"
+                )
+            return
+        reader = LinearRun(plan).reader(Stored(key, stored, entry, is_own=True))
+        if reader is None:
+            raise LedgerError(
+                "the ledger has another request where the scope of the session should be; restore "
+                "the newest backup"
+            )
+        measured = Measured.from_bytes(stored, reader.plan.noise)
+        self.scope = ScopeMeasured(reader.plan, measured, self.plan.level)
+
+    def _measure_scope(self, plan: Plan, key: str) -> Entry:
+        plan.resources().check()
+        blocks = plan.strategy.blocks
+        exact = self._exact.counted(plan.workload.domain, blocks)
+
+        def start(_: Entry) -> tuple[None, bytes, tuple[()]]:
+            noisy = self._exact.measured(exact, blocks, plan.noise, self._random)
+            return None, noisy.to_bytes(plan.measurement()), ()
+
+        return begin(self.plan, self.ledger, plan.cost, plan.request(), key, start)[0]
+
+    def known(self, question: Question) -> Answer | None:
+        """The answer that follows from the scope; None outside of it."""
+        number = None if self.scope is None else self.scope.number(question)
+        if number is None:
+            return None
+        value = number.value
+        half, safe = number.half_width(self.plan.level), number.joint_half_width
+        possible = self._possible(question, value)
+        answer = self._answer(question, possible, value, half, "known")
+        answer = replace(answer, standard_error=number.standard_error, why=IN_SCOPE)
+        if not isfinite(safe):
+            return answer
+        return replace(
+            answer,
+            safe_low=min(self._possible(question, value - safe), possible),
+            safe_high=max(self._possible(question, value + safe), possible),
+        )
+
+    def known_group(self, question: GroupQuestion) -> GroupAnswer | None:
+        """The answer to a question of many answers that follows from the scope."""
+        if self.scope is None:
+            return None
+        if question.key not in self._known_groups:
+            if len(self._known_groups) >= LIMITS.groups_in_memory:
+                self._known_groups.clear()
+            self._known_groups[question.key] = self.scope.estimates(question.workload)
+        estimates = self._known_groups[question.key]
+        if estimates is None:
+            return None
+        if estimates.workload is not question.workload:  # another writing of the same queries
+            estimates = self.scope.estimates(question.workload)
+            assert estimates is not None  # noqa: S101
+        epoch = self.epochs.used
+        return known_answer(question, estimates, self.plan.level, epoch, is_dummy=self.is_dummy)
+
+    def why(self, question: Question, answer: Answer) -> str:
+        """Why an answer came about as it did; empty in sessions without a scope."""
+        if answer.why or self.plan.scope is None:
+            return answer.why
+        reason = "the scope was lost by a crash" if self.scope is None else ""
+        reason = reason or (self.scope.outside(question) if self.scope is not None else "")
+        return f"{reason}; {_CAME[answer.how]}"
 
     @property
     def may_drop_records(self) -> bool:
@@ -143,11 +252,11 @@ class SessionState:
             key = question.key
             if key in outcomes or key in new:
                 continue
-            earlier = self.pending.get(key) or self.stored(key)
+            earlier = self.known(question) or self.pending.get(key) or self.stored(key)
             if earlier is None:
                 new[key] = question
             elif isinstance(earlier, Answer):
-                outcomes[key] = replace(earlier, is_stored=True)
+                outcomes[key] = replace(earlier, is_stored=earlier.how != "known")
             else:
                 outcomes[key] = earlier
         if not new:
@@ -170,6 +279,9 @@ class SessionState:
         Privacy: docs/proofs/online.md, Theorem 5: the debit comes before the noise, which is that
         of the plan; where the process dies between them, the debit is spent and nothing was told.
         """
+        free = self.known_group(question)
+        if free is not None:
+            return free
         self._read_groups()  # others may have asked meanwhile
         stored = self.stored_group(question)
         if stored is not None:
@@ -441,8 +553,11 @@ class SessionState:
 
     def _replay(self) -> None:
         """Learn again what was paid for: the estimate is a function of stored answers."""
+        total = None if self.scope is None else self.scope.number(self._whole)
         if self._rows is not None:
             self._begin_estimate(float(self._rows))
+        elif total is not None:  # the scope tells how many there are
+            self._begin_estimate(max(total.value, 1.0))
         else:
             number = 1
             while (stored := self.ledger.answer(self._records_key(number))) is None:

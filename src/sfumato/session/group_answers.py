@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -27,17 +27,23 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sfumato.release.estimates import Estimates
     from sfumato.release.release import Release
     from sfumato.session.group_questions import GroupQuestion
 
 __all__ = [
+    "IN_SCOPE",
     "CellNumbers",
     "GroupAnswer",
     "RowWords",
+    "known_answer",
     "measured_answer",
     "stored_cells_answer",
     "words_of",
 ]
+
+
+IN_SCOPE: Final = "in the scope: an unbiased estimate from what was measured at opening"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ class GroupAnswer:
     cost: tuple[Mapping[str, object], ...]
     is_dummy: bool = False
     is_stored: bool = False
+    why: str = ""
 
     @property
     def is_paid(self) -> bool:
@@ -176,12 +183,30 @@ def measured_answer(
     question: GroupQuestion, release: Release, level: float, epoch: int, *, is_dummy: bool
 ) -> GroupAnswer:
     """The answer from what was measured; everything in it is arithmetic on that."""
+    cost: tuple[Mapping[str, object], ...] = tuple(release.cost.as_json())
+    is_stored = release.is_stored
+    came: _Came = ("paid", epoch, cost, is_dummy, is_stored, "")
+    return _estimated(question, release.estimates, level, came)
+
+
+def known_answer(
+    question: GroupQuestion, estimates: Estimates, level: float, epoch: int, *, is_dummy: bool
+) -> GroupAnswer:
+    """The answer to a question in the scope of a session: free, from what was measured."""
+    return _estimated(question, estimates, level, ("known", epoch, (), is_dummy, False, IN_SCOPE))
+
+
+_Came = tuple[How, int, tuple[Mapping[str, object], ...], bool, bool, str]
+
+
+def _estimated(
+    question: GroupQuestion, estimates: Estimates, level: float, came: _Came
+) -> GroupAnswer:
+    how, epoch, cost, is_dummy, is_stored, why = came
     statement = question.statement
     each = level if statement is None else statement.level(level)
-    cost = tuple(release.cost.as_json())
     answers: list[Answer] = []
     words = words_of(question.workload)
-    estimates = release.estimates
     for t, term in enumerate(question.workload.terms):
         numbers = estimates.group(t)
         ends = (numbers.value(), *numbers.interval(level))
@@ -195,13 +220,14 @@ def measured_answer(
                     low=low,
                     high=high,
                     level=level,
-                    how="paid",
+                    how=how,
                     epoch=epoch,
                     is_dummy=is_dummy,
+                    why=why,
                     aggregate=said.aggregate,
                     condition=said.condition,
                     groups=dict(said.groups),
-                    is_stored=release.is_stored,
+                    is_stored=is_stored,
                 )
             )
     return GroupAnswer(
@@ -211,11 +237,12 @@ def measured_answer(
         statement,
         ReleasedNumbers(estimates, each),
         level,
-        "paid",
+        how,
         epoch,
         cost,
         is_dummy,
-        release.is_stored,
+        is_stored,
+        why,
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -54,17 +54,19 @@ def group_key(workload: Workload) -> str:
 class GroupQuestion:
     """All queries of one SELECT, or of a workload, with the plan that measures them together.
 
-    ``text`` is how the person who asks wrote it; it is no part of the meaning.
+    ``text`` is how the person who asks wrote it; it is no part of the meaning. ``workload`` is what
+    is asked, in the groups of who asks.
     """
 
     text: str
-    plan: Plan
+    workload: Workload
     domain: Domain
+    planned: Callable[[], Plan]
 
-    @property
-    def workload(self) -> Workload:
-        """What is asked, in the groups of who asks."""
-        return self.plan.workload
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that would measure it; made when it is needed."""
+        return self.planned()
 
     @cached_property
     def key(self) -> str:

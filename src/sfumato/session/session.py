@@ -17,9 +17,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 
@@ -36,6 +38,7 @@ from sfumato.errors import (
 )
 from sfumato.planning.public_draws import Draws
 from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
 from sfumato.refine.synthesize import Synthetic
 from sfumato.release.labels import record_frame
@@ -45,15 +48,16 @@ from sfumato.run.linear import plan as plan_release
 from sfumato.run.spine import Access, Lasting, opened
 from sfumato.session.answering import PendingAnswer, SessionState, caught
 from sfumato.session.epochs import MemoryLedger
-from sfumato.session.group_answers import GroupAnswer
+from sfumato.session.group_answers import IN_SCOPE, GroupAnswer
 from sfumato.session.group_questions import GroupQuestion, labelled_questions
 from sfumato.session.histogram import Learning, Start
+from sfumato.session.scope import Scope, conditions, scope_workload
 from sfumato.session.session_answers import Answer, Left, QuestionForecast, answer_frame
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import SessionParameters
 from sfumato.solve.effort import STEPS_PER_SECOND
 from sfumato.text import listing, shown
-from sfumato.types import Neighbours
+from sfumato.types import Neighbours, Noise
 from sfumato.vault.count import public_cells
 from sfumato.vault.encode import check_columns
 from sfumato.vault.identity import check_apart
@@ -159,11 +163,16 @@ class Session:
                 f"this needs {work.queries:,} numbers, at most {LIMITS.group_queries:,} are one "
                 "question; ask for fewer groups, or release it with sf.plan"
             )
-        return GroupQuestion(
+        question = GroupQuestion(
             request if isinstance(request, str) else listing([t.name for t in work.terms]),
-            self._plan_of(work),
+            work,
             self.domain,
+            lambda: self._plan_of(work),
         )
+        with self._state.lock:
+            if self._state.known_group(question) is None:
+                question.plan  # noqa: B018  what cannot be planned is refused here
+        return question
 
     def _sql(self, text: str, *, in_bins: bool = False) -> Workload:
         return sql(self.domain, text, in_bins=in_bins, unit=self.plan.unit)
@@ -327,15 +336,22 @@ class Session:
             elif isinstance(question, Question):
                 outcome = outcomes[question.key]
                 one = outcome.result() if isinstance(outcome, PendingAnswer) else outcome
-                out.append(one.asked_as(question) if isinstance(one, Answer) else one)
+                if isinstance(one, Answer):
+                    one = replace(one.asked_as(question), why=self._state.why(question, one))
+                out.append(one)
             else:
                 out.append(question)
         return out
 
     def _is_new(self, question: Question | GroupQuestion | SfumatoError) -> bool:
+        state = self._state
         if isinstance(question, GroupQuestion):
-            return self._state.stored_group(question) is None
-        return isinstance(question, Question) and self._state.stored(question.key) is None
+            return state.known_group(question) is None and state.stored_group(question) is None
+        return (
+            isinstance(question, Question)
+            and state.known(question) is None
+            and state.stored(question.key) is None
+        )
 
     def _asked_group(
         self, question: GroupQuestion, analyst: str | None
@@ -389,21 +405,44 @@ class Session:
         with self._state.lock:
             moved = self._state.moved(question) * 2.0**-question.bits
             estimate = self._state.estimate
+            number = None if self._state.scope is None else self._state.scope.number(question)
+            value = None if estimate is None else estimate.answer(question)
+            free_bound = plan.free_bound * moved
             return QuestionForecast(
                 key=question.key,
                 question=question.name,
-                value=None if estimate is None else estimate.answer(question),
+                value=value if number is None else number.value,
                 is_stored=self._state.stored(question.key) is not None,
-                free_bound=plan.free_bound * moved,
+                free_bound=free_bound if number is None else number.half_width(plan.level),
                 paid_error=plan.noise_error * moved,
                 paid_bound=plan.paid_bound * moved,
                 level=plan.level,
-                cost=plan.epoch_cost,
+                cost=plan.epoch_cost if number is None else Cost(()),
                 paid_left=self.left().paid_answers,
+                standard_error=None if number is None else number.standard_error,
+                why="" if number is None else IN_SCOPE,
             )
 
     def _group_forecast(self, question: GroupQuestion) -> QuestionForecast:
-        plan, level = question.plan, self.plan.level
+        level = self.plan.level
+        with self._state.lock:
+            free = self._state.known_group(question)
+        if free is not None:
+            halves = [(a.high or 0.0) - (a.low or 0.0) for a in free.answers]
+            return QuestionForecast(
+                key=question.key,
+                question=question.text,
+                value=None,
+                is_stored=False,
+                free_bound=max(halves) / 2,
+                paid_error=0.0,
+                paid_bound=0.0,
+                level=level,
+                cost=Cost(()),
+                paid_left=self.left().paid_answers,
+                why=IN_SCOPE,
+            )
+        plan = question.plan
         widths = [float(plan.half_widths(t, level).max()) for t in range(len(plan.workload.terms))]
         return QuestionForecast(
             key=question.key,
@@ -440,7 +479,7 @@ class Session:
             )
         (question,) = questions
         with self._state.lock:
-            stored = self._state.stored(question.key)
+            stored = self._state.known(question) or self._state.stored(question.key)
             if stored is not None:
                 return stored.asked_as(question)
             bare = (question.key, question.name, self._learnt().answer(question), None, None, None)
@@ -557,6 +596,9 @@ class SessionPlan(SessionParameters, Lasting):
         learning: How the estimate learns.
         records: The public guess of how many records there are.
         fixed_updates: The number of paid answers that was asked for.
+        scope: The plan of what is measured at opening; None where there is no scope.
+        scope_share: The part of the budget that it takes.
+        scope_planner: Plans it again for a source that may drop records.
     """
 
     def open(
@@ -657,6 +699,8 @@ def plan_session(
     beta: float = LIMITS.beta,
     learning: Learning = "fit",
     may_drop_records: bool = False,
+    scope: Scope | Literal["auto"] | None = None,
+    scope_share: float | Fraction = LIMITS.scope_share,
 ) -> SessionPlan:
     """The parameters of a session, from its budget; touches no data and costs nothing.
 
@@ -673,6 +717,12 @@ def plan_session(
         learning: How the estimate learns: ``"fit"``, or ``"hedge"`` as in the theorem.
         may_drop_records: Whether the source is a query, a view or an expression, whose number of
             records is private under ``replace-one`` neighbours, too.
+        scope: What will be asked about: a workload, or a number k for every condition on up to k
+            attributes, or ``"auto"`` for the most of them that the budget makes sharp. It is
+            measured once, at opening; every question that follows from it is free, unbiased and has
+            an exact interval. Without one all questions are tested.
+        scope_share: The part of the budget that the scope takes, 0.95 unless given; the rest pays
+            for questions outside of it.
 
     Returns:
         The plan; its ``open`` opens the session.
@@ -686,6 +736,10 @@ def plan_session(
     >>> plan.updates, plan.epoch_cost.pure_epsilon * plan.updates <= 1
     (59, True)
     """
+    planner = None
+    if scope is not None:
+        guess = records or LIMITS.records_guessed
+        planner = partial(_planned_scope, domain, scope, guess, neighbours, unit)
     return SessionPlan.of(
         domain,
         budget,
@@ -698,7 +752,44 @@ def plan_session(
         beta=beta,
         learning=learning,
         may_drop_records=may_drop_records,
+        scope=planner,
+        scope_share=scope_share,
     )
+
+
+def _planned_scope(
+    domain: Domain,
+    scope: Scope | Literal["auto"],
+    records: int,
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None,
+    budget: Budget,
+    noise: Noise,
+    may_drop_records: bool,
+) -> Plan:
+    """The plan of a scope.
+
+    "auto": conditions on up to three attributes, or fewer where these have too many cells, or a
+    typical error of more than a share of the records.
+    """
+
+    def planned(work: Workload) -> Plan:
+        return plan_release(
+            work, budget, neighbours, unit=unit, may_drop_records=may_drop_records, noise=noise
+        )
+
+    if isinstance(scope, Workload | int):
+        return planned(scope_workload(domain, scope))
+    if scope != "auto":
+        raise PlanError(f'scope must be a workload, a number or "auto", got {shown(scope)}')
+    ways = min(LIMITS.scope_ways_default, len(domain))
+    while ways > 1:
+        with suppress(PlanError, TooLarge):
+            plan = planned(conditions(domain, ways))
+            if plan.rmse <= LIMITS.scope_error_share * records:
+                return plan
+        ways -= 1
+    return planned(conditions(domain, 1))
 
 
 def open_session(
@@ -721,6 +812,8 @@ def open_session(
     label: str = "",
     dummy: bool = False,
     take_over: bool = False,
+    scope: Scope | Literal["auto"] | None = None,
+    scope_share: float | Fraction = LIMITS.scope_share,
 ) -> Session:
     """A session on a table: ask, and pay only where what is known so far is wrong.
 
@@ -748,6 +841,9 @@ def open_session(
         dummy: Whether the records are made up, so that nothing is opened and nothing spent.
         take_over: Go on although the process that has the session may still live, because it is
             known to be gone.
+        scope: As in `plan_session`: what is measured at opening, so that questions about it are
+            free.
+        scope_share: As in `plan_session`.
 
     Returns:
         The session; close it when it is to go on in another process.
@@ -775,6 +871,8 @@ def open_session(
         level=level,
         beta=beta,
         learning=learning,
+        scope=scope,
+        scope_share=scope_share,
     )
     return plan.open(
         table,
@@ -798,7 +896,9 @@ def _start(start: object, public: object, table: object, domain: Domain) -> Star
 
 def _has_begun(ledger: Ledger, title: str) -> bool:
     """Whether the ledger has debits of this session; their answers stay, whatever its unit."""
-    return any(ledger.entry(f"{title} {first}") is not None for first in ("records 1", "epoch 1"))
+    return any(
+        ledger.entry(f"{title} {first}") is not None for first in ("records 1", "epoch 1", "scope")
+    )
 
 
 def start_of(start: object, domain: Domain) -> Start | None:

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-How: TypeAlias = Literal["paid", "free", "untested"]
+How: TypeAlias = Literal["paid", "free", "known", "untested"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,12 @@ class Answer:
     from the asker's own request and are not stored: an answer that is read by its key alone has
     none of them. Answers are equal if their numbers are, whatever the words.
 
-    ``how`` is "paid" (the truth with noise), "free" (the estimate, tested against the truth), or
-    "untested" (the estimate as it is: no interval, no promise, nothing stored). ``low`` to ``high``
-    holds the true answer with chance ``level``, in the sense of docs/mechanisms/online.md.
+    ``how`` is "paid" (the truth with noise), "free" (the estimate, tested against the truth),
+    "known" (unbiased, from what was measured before: free, and better once more is measured), or
+    "untested" (the estimate as it is: no interval, no promise, nothing stored); ``why`` says so in
+    words where the session has a scope. ``low`` to ``high`` holds the true answer with chance
+    ``level``, in the sense of docs/mechanisms/online.md. ``safe_low`` to ``safe_high`` does so for
+    all known answers together, however questions were chosen; None where that is not known.
     ``is_dummy``: made up from made-up records. ``is_stored``: the answer was there when it was
     asked for, and nothing was spent on it now.
     """
@@ -64,6 +67,10 @@ class Answer:
     condition: str = field(default="", compare=False)
     groups: Mapping[str, object] = field(default_factory=dict, compare=False)
     is_stored: bool = field(default=False, compare=False)
+    why: str = field(default="", compare=False)
+    standard_error: float | None = None
+    safe_low: float | None = None
+    safe_high: float | None = None
 
     def asked_as(self, question: Question) -> Answer:
         """The same answer in the words of who asks.
@@ -72,8 +79,10 @@ class Answer:
         holds the sum of the values; without one where numbers may be negative.
         """
         low, high, level = self.low, self.high, self.level
+        safe_low, safe_high = self.safe_low, self.safe_high
         if question.hides is not None and low is not None and high is not None:
             least, most = question.hides
+            safe_low = safe_high = None
             if isfinite(least) and isfinite(most):
                 low = min(max(low, 0.0) * least, self.value)
                 high = max(high * most, self.value)
@@ -83,6 +92,8 @@ class Answer:
             self,
             low=low,
             high=high,
+            safe_low=safe_low,
+            safe_high=safe_high,
             level=level,
             question=question.name,
             aggregate=question.aggregate,
@@ -113,7 +124,17 @@ class Answer:
             "condition": self.condition,
             "groups": dict(self.groups),
         }
-        return {"key": self.key, **words, **self._numbers()}
+        return {"key": self.key, **words, **self._numbers(), **self._known()}
+
+    def _known(self) -> dict[str, object]:
+        """What answers have in sessions with a scope only."""
+        parts = {
+            "why": self.why or None,
+            "standard_error": self.standard_error,
+            "safe_low": self.safe_low,
+            "safe_high": self.safe_high,
+        }
+        return {name: value for name, value in parts.items() if value is not None}
 
     def _numbers(self) -> dict[str, object]:
         """What is the same for everybody."""
@@ -190,7 +211,8 @@ class QuestionForecast:
     it is the answer, for nothing, within ``free_bound`` of the truth; if not, ``cost`` has been
     paid for already or is now, and the answer has a standard error of ``paid_error``. A question of
     many numbers is not tested but paid for: its ``free_bound`` is None, its errors are those of the
-    plan that measures them together, the typical and the largest one.
+    plan that measures them together, the typical and the largest one. What follows from a scope has
+    a ``standard_error``; it costs nothing, and its ``free_bound`` is half of its interval.
     """
 
     key: str
@@ -203,6 +225,8 @@ class QuestionForecast:
     level: float
     cost: Cost
     paid_left: int
+    standard_error: float | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,33 @@ class SessionLimits:
     spendable_share: Fraction = 1 - Fraction(1, 2**20)
     """Of the budget; the rest is for rounding up to units of the ledger."""
 
+    # scope
+    scope_share: Fraction = Fraction(19, 20)
+    """Of the budget, for what is measured at opening; the rest is for what is outside of it."""
+    scope_share_minimum: Fraction = Fraction(1, 100)
+    """Of the budget, that the scope takes and that it leaves at least."""
+    scope_ways_default: int = 3
+    """Attributes that a condition is on at most, where nobody says; fewer if that is too much."""
+    scope_error_share: float = 0.01
+    """Of the records: a default scope with a larger typical error is on fewer attributes."""
+    scope_short_cells: int = 6
+    """Cells up to which any values of an attribute are asked for; of longer ones, ranges mostly."""
+    scope_cells: int = 2**17
+    """Cells of all tables of a scope that is given by a number of attributes; planning takes long
+    beyond."""
+    scope_ways: int = 4
+    """Groups of a scope that are tried for a question; the most precise one answers it."""
+    scope_answers_in_memory: int = 2**16
+    """Questions whose estimate is held in memory."""
+    scope_group_entries: int = 2**25
+    """Numbers of a SELECT times measured values that are followed back."""
+    scope_factor_entries: int = 2**22
+    """Queries times cells along one attribute, of which combinations are looked for."""
+    scope_factor_rows: int = 2**12
+    """Queries along one attribute whose cells are written down."""
+    scope_rounding: float = 1e-9
+    """Of the greatest coefficient: how far a combination may be off by rounding."""
+
     # session and answering
     texts_in_memory: int = 2**16
     """Questions whose text was read and is not read again."""

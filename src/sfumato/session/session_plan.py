@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from math import ceil, log, sqrt
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.digest import json_digest
 from sfumato.domain.domain import Domain
@@ -48,20 +48,51 @@ from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw, noise_
 from sfumato.session.histogram import Learning
 from sfumato.session.session_limits import LIMITS
 from sfumato.study.experts import Weights, weights_error, weights_rows_needed
-from sfumato.types import Neighbours
+from sfumato.types import Neighbours, Noise
 from sfumato.workload.build import check_domain
+from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from typing import Self
 
 __all__ = [
     "UNIT",
+    "ScopePlan",
+    "ScopePlanner",
     "SessionParameters",
+    "budget_of",
 ]
 
 
 UNIT: Final = 2**8
 """Steps of a score, of a threshold and of noise that are one person."""
+
+
+class ScopePlan(Protocol):
+    """The part of a plan that the parameters of a session need of its scope."""
+
+    @property
+    def workload(self) -> Workload:
+        """What is measured."""
+        ...
+
+    @property
+    def rmse(self) -> float:
+        """The typical error."""
+        ...
+
+    @property
+    def cost(self) -> Cost:
+        """What is debited."""
+        ...
+
+    def request(self) -> dict[str, object]:
+        """The public description of what is paid for."""
+        ...
+
+
+ScopePlanner = Callable[[Budget, Noise, bool], ScopePlan]
+"""Plans a scope for a budget, a law of noise, and a source that may drop records or not."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,7 +101,9 @@ class SessionParameters:
 
     ``sparse`` is the law of one epoch, ``noise`` that of its answer, ``records_noise`` that of the
     number of records (None where it is public). ``records`` is the public guess of that number and
-    ``fixed_updates`` the number of updates, where somebody gave them.
+    ``fixed_updates`` the number of updates, where somebody gave them. ``scope`` is the plan of what
+    is measured at opening, with ``scope_share`` of the budget; None and 0 where there is none.
+    ``scope_planner`` plans it again for a source that may drop records.
     """
 
     domain: Domain
@@ -88,6 +121,9 @@ class SessionParameters:
     learning: Learning
     records: int | None = None
     fixed_updates: int | None = None
+    scope: ScopePlan | None = None
+    scope_share: Fraction = Fraction(0)
+    scope_planner: ScopePlanner | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -109,6 +145,8 @@ class SessionParameters:
         beta: float = LIMITS.beta,
         learning: Learning = "fit",
         may_drop_records: bool = False,
+        scope: ScopePlanner | None = None,
+        scope_share: float | Fraction = LIMITS.scope_share,
     ) -> Self:
         """The parameters of a session, from its budget; touches no data and costs nothing.
 
@@ -124,6 +162,8 @@ class SessionParameters:
             beta: As there.
             learning: As there.
             may_drop_records: As there.
+            scope: What plans the scope, from what it may spend.
+            scope_share: As there.
 
         Returns:
             The parameters.
@@ -141,7 +181,12 @@ class SessionParameters:
             raise PlanError(f'learning must be "fit" or "hedge", got {learning!r}')
         spending = Spending.of(budget)
         is_public = total_is_public(neighbours, domain, unit, may_drop_records)
-        total = LIMITS.spendable_share * spending.total
+        share = _share(scope, scope_share)
+        planned = None
+        if scope is not None:
+            amount = share * LIMITS.spendable_share * spending.total
+            planned = scope(budget_of(amount, spending.law), spending.law, may_drop_records)
+        total = (1 - share) * LIMITS.spendable_share * spending.total
         first = Fraction(0) if is_public else LIMITS.records_share * total
         kind: NoiseKind = "gaussian" if spending.law == "gaussian" else "laplace"
         left, n = total - first, float(records or LIMITS.records_guessed)
@@ -169,6 +214,9 @@ class SessionParameters:
             learning=learning,
             records=records,
             fixed_updates=updates,
+            scope=planned,
+            scope_share=share,
+            scope_planner=scope,
         )
 
     def for_source(self, *, may_drop_records: bool) -> Self:
@@ -180,7 +228,7 @@ class SessionParameters:
         Returns:
             This plan, or one that also measures the number of records.
         """
-        if not may_drop_records or self.records_noise is not None:
+        if not may_drop_records or (self.records_noise is not None and self.scope is None):
             return self
         return self.of(
             self.domain,
@@ -194,13 +242,22 @@ class SessionParameters:
             beta=self.beta,
             learning=self.learning,
             may_drop_records=True,
+            scope=self.scope_planner,
+            scope_share=self.scope_share or LIMITS.scope_share,
         )
 
     def __repr__(self) -> str:
+        scope = ""
+        if self.scope is not None:
+            scope = (
+                f"; {len(self.scope.workload):,} queries measured at opening for "
+                f"{float(self.scope_share):.0%} of it, with a typical error of "
+                f"{self.scope.rmse:,.1f}: what follows from them is free"
+            )
         return (
             f"SessionPlan at {self.budget.describe()}: {self.updates} paid answers with a typical "
             f"error of {self.noise_error:,.1f} persons, free ones within {self.free_bound:,.1f} "
-            f"({self.level:.0%}); {self.questions:,} questions expected"
+            f"({self.level:.0%}); {self.questions:,} questions expected{scope}"
         )
 
     @cached_property
@@ -215,11 +272,15 @@ class SessionParameters:
         The parts of a session's budget are equal, so that a measurement in place of an epoch keeps
         it (docs/proofs/online.md, Theorem 5).
         """
-        spending = Spending.of(self.budget)
-        total = LIMITS.spendable_share * spending.total
+        return budget_of(self.part, Spending.of(self.budget).law)
+
+    @cached_property
+    def part(self) -> Fraction:
+        """One of the ``updates`` equal parts of what the scope leaves: a mu^2, or an epsilon."""
+        left = 1 - self.scope_share
+        total = left * LIMITS.spendable_share * Spending.of(self.budget).total
         first = Fraction(0) if self.records_noise is None else LIMITS.records_share * total
-        amount = (total - first) / self.updates
-        return Budget(rho=amount / 2) if spending.law == "gaussian" else Budget(epsilon=amount)
+        return (total - first) / self.updates
 
     @cached_property
     def records_cost(self) -> Cost | None:
@@ -334,6 +395,7 @@ class SessionParameters:
             "level": self.level,
             "beta": self.beta,
             "learning": self.learning,
+            **({} if self.scope is None else {"scope": self.scope.request()}),
         }
 
     def digest(self) -> str:
@@ -347,6 +409,26 @@ class SessionParameters:
     @cached_property
     def _digest(self) -> str:
         return json_digest(self.as_json())
+
+
+def _share(scope: object, share: object) -> Fraction:
+    """The part of the budget that a scope takes; none without one."""
+    if scope is None:
+        return Fraction(0)
+    if isinstance(share, bool) or not isinstance(share, int | float | Fraction):
+        raise PlanError(f"scope_share must be a number between 0 and 1, got {share!r}")
+    if not LIMITS.scope_share_minimum <= share <= 1 - LIMITS.scope_share_minimum:
+        raise PlanError(
+            f"scope_share must lie between {float(LIMITS.scope_share_minimum):g} and "
+            f"{float(1 - LIMITS.scope_share_minimum):g}, got {share!r}: the rest pays for what is "
+            "outside the scope"
+        )
+    return Fraction(share).limit_denominator(10**6)
+
+
+def budget_of(amount: Fraction, law: Noise) -> Budget:
+    """The budget of an amount of a law's currency: mu^2 of Gaussian noise, or a pure epsilon."""
+    return Budget(rho=amount / 2) if law == "gaussian" else Budget(epsilon=amount)
 
 
 def _check_numbers(

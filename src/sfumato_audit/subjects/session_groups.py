@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from sfumato.run.linear import Plan, plan
 from sfumato.session.answering import SessionState
 from sfumato.session.epochs import MemoryLedger
 from sfumato.session.group_questions import GroupQuestion
-from sfumato.session.session import Session
+from sfumato.session.session import Session, plan_session
 from sfumato.session.session_plan import SessionParameters
 from sfumato.types import Array, Neighbours
 from sfumato.vault.measure import Exact
@@ -61,21 +62,24 @@ class GroupMeasuring(Measuring):
 
 
 def group_subjects() -> tuple[Subject[Table], ...]:
-    """Cells of a table, and means and medians by group; both kinds of noise and of neighbours."""
+    """Cells, means and medians by group, and the scope of a session; both kinds of noise."""
     pure, gaussian = Budget(epsilon=1), Budget(mu=1)
     return (
         _subject("session: groups, pure", GROUPED, pure, "add-remove"),
         _subject("session: groups", GROUPED, gaussian, "replace-one"),
         _subject("session: means and medians by group", MIXED, gaussian, "add-remove"),
         _subject("session: means and medians by group, pure", MIXED, pure, "replace-one"),
+        _measuring("session: scope", _scope(gaussian, "add-remove"), "add-remove"),
+        _measuring("session: scope, pure", _scope(pure, "replace-one"), "replace-one"),
     )
 
 
 def broken_group_subjects() -> tuple[Subject[Table], ...]:
-    """Running totals with the noise of disjoint cells: one record is in many of them."""
+    """Running totals with the noise of disjoint cells, and a scope that takes more than it pays."""
     return (
         _as_disjoint("session: medians with the noise of disjoint cells", Budget(epsilon=1)),
         _as_disjoint("session: medians with the Gaussian noise of disjoint cells", Budget(mu=1)),
+        _as_whole(),
     )
 
 
@@ -91,8 +95,37 @@ def _plan(text: str, budget: Budget, neighbours: Neighbours) -> Plan:
     return question.plan
 
 
+def _scope(budget: Budget, neighbours: Neighbours, share: Fraction = Fraction(19, 20)) -> Plan:
+    """The plan of what a session measures at opening."""
+    session = plan_session(
+        DOMAIN,
+        budget,
+        neighbours,
+        questions=8,
+        updates=1,
+        records=100,
+        scope=2,
+        scope_share=share,
+    )
+    assert isinstance(session.scope, Plan)  # noqa: S101
+    return session.scope
+
+
+def _as_whole() -> Subject[Table]:
+    """A scope that is debited by its share of the budget and drawn with the noise of all of it."""
+    paid = _scope(Budget(epsilon=1), "add-remove", Fraction(1, 2))
+    drawn = _scope(Budget(epsilon=4), "add-remove", Fraction(1, 2))
+    run = GroupMeasuring(DOMAIN, drawn.strategy.blocks, drawn.noise, "add-remove")
+    pairs, claim = listed_pairs(DOMAIN.shape, "add-remove"), Claim.of(paid.cost)
+    name = "session: a scope with the noise of more than its share"
+    return Subject(name, claim, pairs, run.sampler, hint=run.hint, is_broken=True)
+
+
 def _subject(name: str, text: str, budget: Budget, neighbours: Neighbours) -> Subject[Table]:
-    planned = _plan(text, budget, neighbours)
+    return _measuring(name, _plan(text, budget, neighbours), neighbours)
+
+
+def _measuring(name: str, planned: Plan, neighbours: Neighbours) -> Subject[Table]:
     run = GroupMeasuring(DOMAIN, planned.strategy.blocks, planned.noise, neighbours)
     return Subject(
         f"{name} ({neighbours})",

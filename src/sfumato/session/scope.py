@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session measures when it is opened, and every question that follows from it.
+
+A scope is a workload: what the questions will be about. It is planned like a release, debited and
+drawn once, ``y = M h + z``; from then on every linear query ``q = c F`` of the scope's queries F is
+answered by ``c R y``, with the exact law of ``c R z``: free, any number of times. R is the plan's
+reconstruction, and ``(c R)' = R' c'`` is followed back to what was measured (`adjoint`), so
+that what answers have in common is counted once. Along an attribute of which all cells are told
+apart (a table, running totals, ranges) any condition lies in the span.
+
+`conditions` is the workload behind "any condition on up to k attributes": running totals of long
+attributes, for these make all their ranges sharp, and cells of short ones, with every combination.
+
+Post-processing of one measurement; docs/proofs/online.md, Theorem 6. What intervals hold when
+questions are chosen by earlier answers: Theorem 7 there.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import combinations
+from math import inf, log, prod, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.measurement import Measured
+from sfumato.planning.forecast import CombinationError
+from sfumato.release.linear_estimates import LinearEstimates
+from sfumato.release.pooled import PooledMatrix
+from sfumato.session.session_limits import LIMITS
+from sfumato.text import listing, shown
+from sfumato.types import Array
+from sfumato.workload.build import product
+from sfumato.workload.queries import QuerySet
+from sfumato.workload.question import Question, questions_of
+from sfumato.workload.terms import Term
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sfumato.domain.domain import Domain
+    from sfumato.run.linear import Plan
+
+__all__ = [
+    "KnownNumber",
+    "Scope",
+    "ScopeMeasured",
+    "conditions",
+    "scope_workload",
+    "span_weights",
+]
+
+
+Scope = Workload | int
+"""What a session may be asked about: a workload, or conditions on up to so many attributes."""
+
+
+def conditions(domain: Domain, ways: int) -> Workload:
+    """The workload whose span holds every condition on up to ``ways`` attributes.
+
+    Args:
+        domain: What a record may look like.
+        ways: How many attributes a condition is on at most.
+
+    Returns:
+        A product for each set of so many attributes: running totals of long ones, cells of others.
+    """
+    names = domain.names
+    if isinstance(ways, bool) or not isinstance(ways, int) or not 1 <= ways <= len(names):
+        raise PlanError(
+            f"a scope is a workload or a number of attributes from 1 to {len(names)}, "
+            f"got {shown(ways)}"
+        )
+    sets = list(combinations(names, ways))
+    cells = sum(domain.cells(chosen) for chosen in sets)
+    if cells > LIMITS.scope_cells:
+        raise TooLarge(
+            f"conditions on {ways} of {len(names)} attributes have {cells:,} cells, a scope has at "
+            f"most {LIMITS.scope_cells:,}; take fewer attributes at a time, or give a workload "
+            "of those that matter"
+        )
+    parts = [
+        product(
+            domain,
+            {
+                n: "prefix" if domain[n].size > LIMITS.scope_short_cells else "identity"
+                for n in chosen
+            },
+        )
+        for chosen in sets
+    ]
+    return Workload(domain, tuple(term for part in parts for term in part.terms))
+
+
+def scope_workload(domain: Domain, scope: object) -> Workload:
+    """The workload of a scope as somebody gave it.
+
+    Args:
+        domain: That of the session.
+        scope: A workload over it, or a number of attributes.
+
+    Returns:
+        The workload.
+
+    Raises:
+        PlanError: It is neither.
+        WorkloadError: It is about another domain, or about values inside of bins.
+    """
+    if not isinstance(scope, Workload):
+        return conditions(domain, scope)  # type: ignore[arg-type]
+    if scope.domain != domain:
+        raise WorkloadError(
+            "the scope is about another domain than the session, or about values inside of bins, "
+            "which questions are not asked of"
+        )
+    return Workload(domain, scope.terms)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownNumber:
+    """An unbiased estimate of one number, with the law of its noise.
+
+    Attributes:
+        value: The estimate, before it is cut to what is possible.
+        law: The law of its error.
+        joint: Standard errors that no conjunction of conditions, or other query of its group,
+            exceeds at ``level``, all of them together; infinite where that is not known.
+        level: Of ``joint``.
+    """
+
+    value: float
+    law: CombinationError
+    joint: float
+    level: float
+
+    @property
+    def standard_error(self) -> float:
+        """The standard deviation of the estimate."""
+        return self.law.standard_error
+
+    def half_width(self, level: float) -> float:
+        """Half of the interval for a question that does not depend on the noise."""
+        return self.law.half_width(level)
+
+    @property
+    def joint_half_width(self) -> float:
+        """Half of the interval that holds for all questions at once, however they were chosen."""
+        return self.joint * self.standard_error
+
+
+class ScopeMeasured:
+    """The measurement of a scope: what it tells of a question, or that it does not.
+
+    Privacy: a function of the measurement and of public numbers (docs/proofs/online.md, Theorem 6).
+    Neighbours: those of the plan.
+
+    Args:
+        plan: The plan that measured it.
+        measured: The noisy values.
+        level: The probability with which all intervals hold together.
+    """
+
+    def __init__(self, plan: Plan, measured: Measured, level: float) -> None:
+        self.plan, self.measured, self.level = plan, measured, level
+        self._values = [m.values for m in measured.measurements]
+        self._numbers: OrderedDict[str, KnownNumber | None] = OrderedDict()
+
+    def holds(self, question: Question) -> bool:
+        """Whether a question is a linear combination of the scope's queries."""
+        return self.number(question) is not None
+
+    def number(self, question: Question) -> KnownNumber | None:
+        """The estimate of a question; None if it is outside of the span."""
+        key = question.key
+        if key not in self._numbers:
+            if len(self._numbers) >= LIMITS.scope_answers_in_memory:
+                self._numbers.popitem(last=False)
+            self._numbers[key] = self._number(question)
+        return self._numbers[key]
+
+    def _number(self, question: Question) -> KnownNumber | None:
+        best: KnownNumber | None = None
+        for term, weights in self._ways(question):
+            value = sum(float(w @ self._values[b]) for b, w in weights.items())
+            number = KnownNumber(value, self._law(weights), self._joint(term, question), self.level)
+            if best is None or number.standard_error < best.standard_error:
+                best = number
+            else:
+                break  # one reconstruction says the same of a question, whichever group is asked
+        return best
+
+    def _ways(self, question: Question) -> Iterator[tuple[Term, Mapping[int, Array]]]:
+        """The groups that tell a question, the smallest first, each with its pull on the values."""
+        ways = 0
+        for place, term in self._terms:
+            if ways >= LIMITS.scope_ways:
+                break
+            weights = span_weights(term, question)
+            if weights is None:
+                continue
+            try:
+                pull = self.plan.strategy.adjoint(place, weights)
+            except TooLarge:
+                continue
+            ways += 1
+            yield term, pull
+
+    @cached_property
+    def _terms(self) -> list[tuple[int, Term]]:
+        return sorted(enumerate(self.plan.workload.terms), key=lambda one: (one[1].rows, one[0]))
+
+    def _law(self, weights: Mapping[int, Array]) -> CombinationError:
+        forecast = self.plan.forecast
+        parts = [w**2 * forecast.block_variances[b] for b, w in weights.items()]
+        second = sum(float(e.sum()) for e in parts)
+        fourth = sum(float((e**2).sum()) for e in parts)
+        is_normal = forecast.strategy.noise == "gaussian" or fourth == 0
+        shape = inf if is_normal else second**2 / fourth
+        return CombinationError(sqrt(second), shape, 0.0, forecast.tails)
+
+    def _joint(self, term: Term, question: Question) -> float:
+        """Standard errors that all queries of a kind keep together; docs/proofs/online.md, 7."""
+        if self.plan.strategy.noise != "gaussian":
+            return inf
+        miss, terms = (1 - self.level) / 2, self.plan.workload.terms
+        scheffe = _chi(prod(term.shape), 1 - miss / len(terms))
+        if not is_conjunction(question):
+            return scheffe
+        number = _log_sum([sum(term.shape) * log(2) for term in terms])
+        return min(scheffe, sqrt(2 * (number - log(miss))))
+
+    def estimates(self, workload: Workload) -> LinearEstimates | None:
+        """The estimates of all queries of a workload; None if the span does not hold them all."""
+        if workload.domain != self.plan.workload.domain:
+            return None
+        lengths = [v.size for v in self._values]
+        if workload.queries * sum(lengths) > LIMITS.scope_group_entries:
+            return None
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        matrices = []
+        for term in workload.terms:
+            rows = np.zeros((term.rows, int(starts[-1])))
+            try:
+                questions = questions_of(Workload(workload.domain, (term,)))
+            except (TooLarge, WorkloadError):
+                return None
+            for row, question in zip(rows, questions, strict=True):
+                ways = [pull for _, pull in self._ways(question)]
+                if not ways:
+                    return None
+                weights = min(ways, key=lambda pull: self._law(pull).standard_error)
+                for b, pull in weights.items():
+                    row[starts[b] : starts[b + 1]] = pull
+            matrices.append(rows)
+        forecast = self.plan.forecast
+        strategy = PooledMatrix(
+            forecast.strategy.mechanism,
+            forecast.strategy.noise,
+            workload,
+            forecast.strategy.blocks,
+            own=tuple(forecast.block_variances),
+            matrices=tuple(matrices),
+        )
+        derived = replace(forecast, workload=workload, strategy=strategy, bound=None)
+        unbiased = [strategy.answer(t, self._values) for t in range(len(workload.terms))]
+        return LinearEstimates(
+            derived, unbiased, self.measured.rows, is_projected=True, measured=self.measured
+        )
+
+    def outside(self, question: Question) -> str:
+        """Why a question is not in the span, in words."""
+        terms = self.plan.workload.terms
+        if any(set(question.attributes) <= set(t.attributes) for t in terms):
+            return "outside the scope: it tells records apart that the scope does not"
+        names = listing(question.attributes)
+        return f"outside the scope: nothing in it is about {names} together"
+
+
+def span_weights(term: Term, question: Question) -> Array | None:
+    """The coefficients c with ``c F = q`` of a question over the queries F of a group.
+
+    Args:
+        term: The group.
+        question: The question.
+
+    Returns:
+        One coefficient per query of the group, or None if there are none.
+    """
+    factors = term.as_product()
+    if factors is None:
+        return _listed_weights(term, question)
+    if not set(question.attributes) <= set(factors.attributes):
+        return None
+    wide = tuple(slice(None) if n in question.attributes else None for n in factors.attributes)
+    coefficients = question.coefficients() * 2.0**-question.bits
+    rest = np.broadcast_to(coefficients[wide], factors.shape)
+    for axis, (_, queries) in enumerate(factors.factors):
+        if queries.is_identity:
+            continue
+        inverse = _right_inverse(queries)
+        if inverse is None:
+            return None
+        along = np.moveaxis(rest, axis, 0)
+        weights = np.tensordot(inverse.T, along, axes=1)
+        back = np.asarray(queries.adjoint(weights), dtype=np.float64)
+        if not np.allclose(back, along, rtol=0, atol=LIMITS.scope_rounding * np.abs(along).max()):
+            return None
+        rest = np.moveaxis(weights, 0, axis)
+    return np.asarray(rest, dtype=np.float64).reshape(-1)
+
+
+def _listed_weights(term: Term, question: Question) -> Array | None:
+    """Of a group that is no product: its queries themselves."""
+    row = _rows_by_key(term).get(question.key)
+    if row is None:
+        return None
+    weights = np.zeros(term.rows)
+    weights[row] = 1.0
+    return weights
+
+
+@lru_cache(maxsize=64)
+def _rows_by_key(term: Term) -> dict[str, int]:
+    if term.rows > LIMITS.group_learnt:
+        return {}
+    try:
+        listed = questions_of(Workload(term.domain, (term,)))
+    except (TooLarge, WorkloadError):
+        return {}
+    return {question.key: row for row, question in enumerate(listed)}
+
+
+@lru_cache(maxsize=256)
+def _right_inverse(queries: QuerySet) -> Array | None:
+    """P with ``c P Q = c`` for every c in the row space of the queries Q; None if too large."""
+    if queries.rows * queries.size > LIMITS.scope_factor_entries:
+        return None
+    if queries.separates_cells and queries.rows <= LIMITS.scope_factor_rows:
+        cells = queries.cells_from(np.eye(queries.rows))
+        if cells is not None:
+            return np.asarray(cells, dtype=np.float64)
+    return np.asarray(np.linalg.pinv(queries.dense()), dtype=np.float64)
+
+
+def is_conjunction(question: Question) -> bool:
+    """Whether a question counts the records of one combination of sets of values."""
+    cells = np.count_nonzero(question.table)
+    return question.bits == 0 and cells == 1 and question.high == 1
+
+
+@lru_cache(maxsize=64)
+def _chi(cells: int, level: float) -> float:
+    """The quantile of the length of a standard normal vector: |<r, z>| <= |r| |z| for all r."""
+    from scipy.stats import chi2
+
+    return sqrt(float(chi2.ppf(level, cells)))
+
+
+def _log_sum(logs: Sequence[float]) -> float:
+    most = max(logs)
+    return most + log(sum(np.exp(one - most) for one in logs))
