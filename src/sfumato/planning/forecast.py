@@ -250,12 +250,12 @@ class Forecast:
 
     def _biased_group(self, t: int, term: Term, total: float) -> GroupForecast:
         squared = self._records**2 * self.strategy.squared_bias(t)
-        worst = self.strategy.variances(t, self.block_variances) + self.biases(t) ** 2
+        worst = self.strategy.maximum_error(t, self.block_variances, self._records)
         return GroupForecast(
             term.name,
             term.rows,
             sqrt((total + squared) / term.rows),
-            sqrt(float(worst.max())),
+            sqrt(worst),
             sqrt(squared / term.rows),
         )
 

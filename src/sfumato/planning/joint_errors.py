@@ -286,12 +286,15 @@ def _listed(forecast: Forecast) -> tuple[Array, Array, Array, Array]:
     is_plain = strategy.noise == "gaussian" and strategy.records is None
     for t, term in enumerate(forecast.workload.terms):
         is_even = totals[t] >= term.rows * greatest[t] * (1 - LIMITS.equal_variances)
-        biases = np.zeros(1) if strategy.records is None else forecast.biases(t)
         if (is_plain and is_even) or term.rows > LIMITS.joint_listed:
             shape = inf if strategy.noise == "gaussian" else 1.0
-            alike = (float(term.rows), greatest[t], shape, float(biases.max()))
+            bias = 0.0
+            if strategy.records is not None:
+                bias = strategy.maximum_error(t, [0.0] * len(noise), strategy.records) ** 0.5
+            alike = (float(term.rows), greatest[t], shape, bias)
             parts.append(tuple(np.array([v]) for v in alike))
             continue
+        biases = np.zeros(1) if strategy.records is None else forecast.biases(t)
         columns = (once(strategy.variances(t, noise)), once(strategy.effective_terms(t)), biases)
         size = max(len(c) for c in columns)
         spread = (np.broadcast_to(c, (size,)) for c in columns)

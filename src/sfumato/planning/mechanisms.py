@@ -30,7 +30,13 @@ from sfumato.strategy.blockwise import (
 )
 from sfumato.strategy.conditions import conditions
 from sfumato.strategy.conjunctions import conjunctions_by_polynomial, is_conjunctive
-from sfumato.strategy.degrees import by_degrees, least_variance, symmetric_set
+from sfumato.strategy.degrees import (
+    by_degrees,
+    is_forecast_only,
+    least_variance,
+    symmetric_set,
+    whole_bounds,
+)
 from sfumato.strategy.factorization import factorization, factorwise
 from sfumato.strategy.hierarchies import hierarchy
 from sfumato.strategy.interactions import interactions
@@ -92,13 +98,18 @@ def _table(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """Noise on the contingency table of all attributes that are asked about."""
     names = workload.domain.in_order(n for t in workload.terms for n in t.attributes)
     cells = workload.domain.cells(names)
-    if cells > LIMITS.measured_table_cells:
+    if cells > LIMITS.measured_table_cells and not is_forecast_only(workload):
         raise PlanError(f"the table of all attributes has {cells:,} cells")
     if any(t.is_wide for t in workload.terms):
         raise PlanError("the conditions span too many cells")
-    block = table_block(workload, names)
-    source = [0] * len(workload.terms)
-    return shared_noise(f"{noise}-table", noise, workload, [block], source, objective)
+    blocks = (Block(table_block(workload, names), 1.0),)
+    table = Blockwise(f"{noise}-table", noise, workload, blocks, (0,) * len(workload.terms))
+    if len(names) <= STRATEGY_LIMITS.symmetric_dense_attributes:
+        return table
+    bounds = whole_bounds(workload, objective)
+    if bounds is None:
+        return table
+    return replace(table, bound=bounds[0], replace_one_bound=bounds[1], objective=objective)
 
 
 def _tree(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
@@ -124,7 +135,7 @@ def _factorization(workload: Workload, noise: Noise, objective: Objective) -> St
     distinct columns of all groups together, as long as those are few enough. All conjunctions of
     some widths are measured degree by degree where that is optimal, or nothing else fits.
     """
-    degrees = _by_degrees(workload) if objective == "rmse" else None
+    degrees = _by_degrees(workload, objective)
     if degrees is not None and _gap(degrees, objective) <= LIMITS.far_ratio:
         return degrees
     products = [i for i, t in enumerate(workload.terms) if t.as_product() is not None]
@@ -163,13 +174,13 @@ def _better(first: Strategy, second: Strategy, objective: Objective) -> Strategy
     return replace(first if is_first else second, bound=max(bounds, default=None))
 
 
-def _by_degrees(workload: Workload) -> Strategy | None:
+def _by_degrees(workload: Workload, objective: Objective) -> Strategy | None:
     """All conjunctions of some widths of more attributes than a matrix is quick for."""
     family = symmetric_set(workload)
     if family is None or len(family.names) <= STRATEGY_LIMITS.symmetric_dense_attributes:
         return None
-    if len(family.names) <= STRATEGY_LIMITS.symmetric_attributes:
-        return by_degrees(workload, family)
+    if family.goes_by_degrees:
+        return by_degrees(workload, family, objective=objective)
     with suppress(PlanError):
         characters = conjunctions_by_polynomial(workload, None)
         return replace(characters, mechanism="factorization", bound=least_variance(family))

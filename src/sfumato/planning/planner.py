@@ -44,6 +44,7 @@ from sfumato.solve.effort import Effort, effort, one_thread
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.strategy.base import Strategy, check_measured, check_rank, check_unbiased
 from sfumato.strategy.biased import approximate
+from sfumato.strategy.degrees import is_forecast_only
 from sfumato.strategy.pieces import sum_of_bounds
 from sfumato.strategy.replace_one import for_replace_one
 from sfumato.strategy.unit_moves import bound_of_groups
@@ -108,7 +109,8 @@ class Strategies:
     def check_rank(self) -> None:
         """Refuse a workload that no table in memory spans; looked at once."""
         if not self._is_checked:
-            check_rank(self.workload)
+            if not is_forecast_only(self.workload):
+                check_rank(self.workload)
             self._is_checked.append(True)
 
     def is_late(self) -> bool:
@@ -252,7 +254,8 @@ class Strategies:
                 else:
                     build, noise = MECHANISMS[name]
                     strategy = build(self.workload, noise, self.objective)
-            _check_memory(strategy)
+            if not is_forecast_only(self.workload):
+                _check_memory(strategy)
             check_unbiased(strategy)
         except PlanError as why:
             return why

@@ -119,6 +119,13 @@ class Viewed(Strategy):
         """The greatest bias per record of every query of a group."""
         return self.normal.gather(term, self.planned.bias_bounds)
 
+    def maximum_error(self, term: int, block_variances: Sequence[float], records: int) -> float:
+        """The greatest squared error of an answer of a group."""
+        whole = self._whole(term)
+        if whole is not None:
+            return self.planned.maximum_error(whole, block_variances, records)
+        return super().maximum_error(term, block_variances, records)
+
     def squared_bias(self, term: int | None = None) -> float:
         """At least the squared bias per record over a group, or over all groups."""
         if self.records is None:

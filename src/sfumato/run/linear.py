@@ -793,6 +793,7 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
         from sfumato.run.public import check_public, public_records
 
         workload, public, guess = self.plan.workload, self.public, None
+        self.plan.strategy.in_normal_form.check_release()
         check_listed(workload)
         self.plan.resources().check()
         constraints = _checked(self.constraints, workload, self.project)

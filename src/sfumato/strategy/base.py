@@ -370,6 +370,8 @@ class Reconstruction(ABC):
         TooLarge where that is too many numbers to find them answer by answer.
         """
         rows = self.workload.terms[term].rows
+        if rows > LIMITS.reading_entries:
+            raise TooLarge(f"{rows:,} answers, the limit is {LIMITS.reading_entries:,} numbers")
         unit = np.zeros(rows)
         out: dict[int, Array] = {}
         for q in range(rows):
@@ -475,9 +477,18 @@ class Strategy(MeasuredQueries, Reconstruction):
                 values[b][i] = 0.0
         return {b: weights for b, weights in by_block.items() if weights.any()}
 
+    def check_release(self) -> None:
+        """Refuse, before anything is debited, what can be forecast but not measured."""
+        check_measured(sum(self.block_rows))
+
     def bias_bounds(self, term: int) -> Array:
         """``max_j |E_qj|`` of every query of a term: its greatest bias per record."""
         return np.zeros(self.workload.terms[term].rows)
+
+    def maximum_error(self, term: int, block_variances: Sequence[float], records: int) -> float:
+        """The greatest squared error of an answer: its variance and its squared greatest bias."""
+        bias = records * self.bias_bounds(term)
+        return float((self.variances(term, block_variances) + bias**2).max())
 
     def squared_bias(self, term: int | None = None) -> float:  # noqa: ARG002
         """``max_j sum_q E_qj^2`` over the queries of a term, or of all terms: per record."""

@@ -476,11 +476,9 @@ def approximate(
     must be small enough for one matrix. PlanError and TooLarge say what does not fit.
     """
     _check(loss, records, objective)
-    if objective == "rmse":
-        family = symmetric_set(workload)
-        least, most = LIMITS.symmetric_dense_attributes, LIMITS.symmetric_attributes
-        if family is not None and least < len(family.names) <= most:
-            return _of_symmetric(workload, family, loss, records)
+    family = symmetric_set(workload)
+    if family is not None and family.goes_by_degrees:
+        return _of_symmetric(workload, family, loss, records, objective)
     try:
         return _as_one_matrix(workload, loss, records, objective, is_exact)
     except TooLarge:
@@ -489,13 +487,27 @@ def approximate(
     return conjunctions_by_polynomial(workload, records, loss, objective)
 
 
-def _of_symmetric(workload: Workload, family: SymmetricSet, loss: float, records: int) -> Strategy:
+def _of_symmetric(
+    workload: Workload, family: SymmetricSet, loss: float, records: int, objective: Objective
+) -> Strategy:
     """All conjunctions of some widths, by degrees, or by polynomials where these err less."""
-    strategies: list[Strategy] = [by_degrees(workload, family, records, loss)]
+    strategies: list[Strategy] = [by_degrees(workload, family, records, loss, objective)]
     if is_conjunctive(workload):
         with suppress(PlanError):
-            strategies.append(conjunctions_by_polynomial(workload, records, loss))
+            strategies.append(conjunctions_by_polynomial(workload, records, loss, objective))
+    if objective == "max":
+        return min(strategies, key=lambda s: _largest_error(s, loss, records))
     return min(strategies, key=lambda s: _worst_error(s, loss, records))
+
+
+def _largest_error(strategy: Strategy, loss: float, records: int) -> float:
+    """The greatest squared error of a query, by the weights of the terms."""
+    power = strategy.squared_sensitivity() / loss**2
+    noise = [power * share**-2 for share in strategy.shares]
+    return max(
+        term.weight**2 * strategy.maximum_error(t, noise, records)
+        for t, term in enumerate(strategy.workload.terms)
+    )
 
 
 def _worst_error(strategy: Strategy, loss: float, records: int) -> float:

@@ -34,7 +34,7 @@ marginals" (Remark 2.4 in the lecture notes of Smith and Ullman on factorization
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import comb, sqrt
@@ -44,10 +44,12 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.ellipsoid import OrbitPart, nearest_ellipsoid
+from sfumato.solve.nuclear import EIGEN_ROUNDING, certified_optimum
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
 from sfumato.strategy.conjunctions import MOST_ATTRIBUTES, Cube, clauses_of
+from sfumato.strategy.moves import BlockMoves
 from sfumato.strategy.strategy_limits import LIMITS
-from sfumato.types import Array, Integers, Numbers
+from sfumato.types import Array, Integers, Numbers, Objective
 from sfumato.workload.queries import widened
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Term
@@ -60,11 +62,20 @@ __all__ = [
     "SymmetricSet",
     "best_shares",
     "by_degrees",
+    "is_forecast_only",
     "least_gamma",
+    "least_largest",
+    "least_replaced",
+    "least_total",
     "least_variance",
     "optimal_error",
     "symmetric_set",
+    "whole_bounds",
+    "worst_widths",
 ]
+
+
+SLACK = 1e-9  # covers the conjugate gradients and the rounding of floats
 
 
 # Sets of conjunctions that are all of their widths
@@ -74,21 +85,56 @@ __all__ = [
 class SymmetricSet:
     """All conjunctions of some widths: ``weights[w]`` is the squared weight of those of w literals.
 
-    The literal of ``names[i]`` holds in cell ``codes[i]``. ``masks`` are the sets of attributes of
-    the queries of every term, in their order; the last attribute is the lowest bit.
+    The literal of ``names[i]`` holds in cell ``codes[i]``; ``counts`` is the number of queries of
+    every term by width. Nothing of size 2^d is held before ``masks`` is read.
     """
 
+    workload: Workload
     names: tuple[str, ...]
     codes: tuple[int, ...]
     weights: Array
-    masks: tuple[Integers, ...]
+    counts: tuple[Array, ...]
+
+    @cached_property
+    def masks(self) -> tuple[Integers, ...]:
+        """The sets of attributes of the queries of every term; the last is the lowest bit."""
+        self.check_listed()
+        bits = _bits(self.names)
+        codes: dict[str, int] = {}
+        return tuple(_masks(term, bits, codes) for term in self.workload.terms)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all 2^d conjunctions are asked, with equal weights."""
+        return bool(np.ptp(self.weights) == 0)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether its characters are few enough for a release."""
+        return len(self.names) <= LIMITS.symmetric_listed
+
+    @property
+    def goes_by_degrees(self) -> bool:
+        """Whether it is too large for a matrix, and can be measured or forecast by degrees."""
+        is_large = len(self.names) > LIMITS.symmetric_dense_attributes
+        return is_large and (self.is_listed or self.is_whole)
+
+    def check_listed(self) -> None:
+        """Refuse to list more characters than a release measures."""
+        d = len(self.names)
+        if not self.is_listed:
+            raise TooLarge(
+                f"{self.workload.queries:,} conjunctions of {d} attributes can be planned, but not "
+                f"released: the 2^{d} numbers behind them are too many, the most are those of "
+                f"{LIMITS.symmetric_listed} attributes. Ask for conjunctions of few attributes "
+                "(sf.conjunctions) or of fewer attributes at once"
+            )
 
 
 def symmetric_set(workload: Workload) -> SymmetricSet | None:
     """The workload as all conjunctions of some widths of its attributes; None where it is not.
 
-    Each attribute has one literal, which may be negative. TooLarge where all are asked of more
-    attributes than can be listed.
+    Each attribute has one literal, which may be negative.
     """
     names = workload.domain.in_order({n for t in workload.terms for n in t.attributes})
     d = len(names)
@@ -96,17 +142,13 @@ def symmetric_set(workload: Workload) -> SymmetricSet | None:
         return None
     if any(workload.domain[n].size != 2 for n in names):
         return None
-    if workload.queries > 2**LIMITS.symmetric_attributes:
-        if workload.queries == 2**d:
-            raise TooLarge(
-                f"{workload.queries:,} conjunctions of {d} attributes cannot be listed; all of at "
-                f"most {LIMITS.symmetric_attributes} attributes are planned for. Ask for those of "
-                "few attributes (sf.conjunctions), or see sf.study.conjunction_errors for what "
-                "the error would be"
-            )
+    whole = _whole(workload, names)
+    if whole is not None:
+        return whole
+    if workload.queries > 2**LIMITS.symmetric_listed:
         return None
-    bits = {name: 1 << (d - 1 - i) for i, name in enumerate(names)}
     codes: dict[str, int] = {}
+    bits = _bits(names)
     try:
         masks = tuple(_masks(term, bits, codes) for term in workload.terms)
     except PlanError:
@@ -122,7 +164,44 @@ def symmetric_set(workload: Workload) -> SymmetricSet | None:
         if len(own) != comb(d, w) or np.ptp(own) > 0:
             return None
         weights[w] = own[0]
-    return SymmetricSet(names, tuple(codes.get(n, 1) for n in names), weights, masks)
+    counts = tuple(
+        np.bincount(np.bitwise_count(m), minlength=d + 1).astype(np.float64) for m in masks
+    )
+    return SymmetricSet(workload, names, _in_order(codes, names), weights, counts)
+
+
+def is_forecast_only(workload: Workload) -> bool:
+    """Whether all conjunctions of so many attributes are asked that only their error is known."""
+    if workload.queries <= 2**LIMITS.symmetric_listed:
+        return False
+    family = symmetric_set(workload)
+    return family is not None and family.is_whole
+
+
+def _whole(workload: Workload, names: tuple[str, ...]) -> SymmetricSet | None:
+    """One product that asks of every attribute for the total and for one literal: all 2^d."""
+    product = workload.terms[0].as_product() if len(workload.terms) == 1 else None
+    if product is None or len(names) > LIMITS.symmetric_attributes:
+        return None
+    if workload.queries != 2 ** len(names):
+        return None
+    codes: dict[str, int] = {}
+    for name, queries in product.factors:
+        rows = sorted(queries.dense().tolist()) if queries.rows == 2 else []
+        if len(rows) != 2 or rows[1] != [1, 1] or rows[0] not in ([0, 1], [1, 0]):
+            return None
+        codes[name] = rows[0].index(1)
+    d = len(names)
+    weights = np.full(d + 1, workload.terms[0].weight ** 2)
+    return SymmetricSet(workload, names, _in_order(codes, names), weights, (_orbits(d),))
+
+
+def _bits(names: tuple[str, ...]) -> dict[str, int]:
+    return {name: 1 << (len(names) - 1 - i) for i, name in enumerate(names)}
+
+
+def _in_order(codes: dict[str, int], names: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(codes.get(n, 1) for n in names)
 
 
 def _masks(term: Term, bits: dict[str, int], codes: dict[str, int]) -> Integers:
@@ -411,6 +490,137 @@ def _exact_shares(weights: Array) -> Array:
     return np.asarray(phi / phi.sum(), dtype=np.float64)
 
 
+def worst_widths(weights: Array, each: Array | None = None) -> Array:
+    """How much every width counts in the worst case of the largest error; the sum is 1.
+
+    Shares ``phi_l`` of all characters of a degree give a query of width w the variance ``4^-w sum_l
+    C(w, l) C(d, l) / phi_l``. For weights Lambda on the widths the least sum subject to ``sum_l
+    each_l phi_l <= 1`` is ``(sum_l sqrt(each_l A_l))^2``; the greatest over Lambda is the least
+    largest error (the minimax theorem). With ``each = 1`` and all 2^d queries it is ``(4/3)^d``,
+    the product of that of one attribute: ``Lambda_w ~ C(d, w) 2^(d-w)``.
+    """
+    d = len(weights) - 1
+    if each is None and np.ptp(weights) == 0:
+        return np.array([comb(d, w) * 2.0 ** (d - w) for w in range(d + 1)]) / 3.0**d
+    asked_widths = np.flatnonzero(weights > 0)
+    table = _width_errors(weights)[:, asked_widths]
+    parts = np.sqrt(np.ones(d + 1) if each is None else each)
+    is_read = (table.max(axis=1) > 0) & (parts > 0)
+    table, parts = table[is_read], parts[is_read]
+
+    def diagonal(mass: Array) -> Array:
+        return np.asarray(mass * (table.T @ (parts / np.sqrt(table @ mass))))
+
+    out = np.zeros(d + 1)
+    out[asked_widths] = 1.0
+    if len(asked_widths) > 1 and len(parts):
+        best = certified_optimum(diagonal, len(asked_widths), LIMITS.width_tolerance)
+        out[asked_widths] = best.v
+    return np.asarray(out / out.sum(), dtype=np.float64)
+
+
+def _width_errors(weights: Array) -> Array:
+    """``C(d, l) w_w 4^-w C(w, l)``: what noise on degree l adds to the error of width w."""
+    d = len(weights) - 1
+    return np.array(
+        [
+            [comb(d, x) * comb(w, x) * 4.0**-w * weights[w] for w in range(d + 1)]
+            for x in range(d + 1)
+        ]
+    )
+
+
+def _minimax_shares(weights: Array) -> Array:
+    """The shares of least largest error without bias."""
+    roots = np.sqrt(_width_errors(weights) @ worst_widths(weights))
+    return np.asarray(roots / roots.sum(), dtype=np.float64)
+
+
+def least_largest(weights: Array) -> float:
+    """A lower bound on the largest weighted variance of every unbiased strategy, at unit noise."""
+    if np.ptp(weights) == 0:
+        return float(weights[0]) * (4 / 3) ** (len(weights) - 1)
+    return least_total(weights * worst_widths(weights) / _orbits(len(weights) - 1))
+
+
+def least_total(weights: Array) -> float:
+    """A lower bound on the weighted sum of the variances of every unbiased strategy."""
+    d = len(weights) - 1
+    scale = float(weights.max())
+    least = optimal_error((weights / scale).tolist(), 0.0).lower
+    return scale * least**2 * float(weights / scale @ _orbits(d))
+
+
+def least_replaced(weights: Array, drops: bool) -> float:
+    """A lower bound on the weighted sum of variances where records are replaced, at unit noise.
+
+    With weights u on the cells and ``L = diag(u) - u u'`` every strategy of diameter 1 errs by at
+    least ``(tr (F L F')^1/2)^2 / pairs``, ``pairs = (1 - sum u^2) / 2`` (``replace_one.py``). The u
+    of add-remove neighbours is taken, by weight of the cell; ``u u'`` lies in part 0. A record in
+    no cell is a cell more, of column 0.
+    """
+    d = len(weights) - 1
+    v = _cell_weights(weights)
+    orbits, best = _orbits(d), 0.0
+    for outside in LIMITS.dropped_weights if drops else (0.0,):
+        u = (1 - outside) * v
+        pairs = (1 - outside**2 - float(orbits @ u**2)) / 2
+        trace = 0.0
+        for piece in _pieces(d):
+            rows = np.sqrt(weights[piece.sizes])[:, None] * piece.queries
+            form = (rows * u[piece.sizes]) @ rows.T
+            if piece.i == 0:
+                mean = rows @ (u * np.sqrt(orbits))
+                form = form - np.outer(mean, mean)
+            values = np.linalg.eigvalsh(form)
+            positive = values[values > values[-1] * len(values) * EIGEN_ROUNDING]
+            trace += piece.copies * float(np.sqrt(positive).sum())
+        best = max(best, trace**2 / pairs)
+    return best * (1 - SLACK)
+
+
+def whole_bounds(workload: Workload, objective: Objective) -> tuple[float, float] | None:
+    """Lower bounds of all 2^d conjunctions for both kinds of neighbours; None for other queries.
+
+    For Gaussian noise, and so for Laplace noise: columns are no shorter in L1 than in L2.
+    """
+    family = symmetric_set(workload)
+    if family is None or not family.is_whole:
+        return None
+    weights = family.weights
+    if objective == "rmse":
+        return least_total(weights), least_replaced(weights, drops=False)
+    worst = weights * worst_widths(weights) / _orbits(len(weights) - 1)
+    return least_largest(weights), least_replaced(worst, drops=False)
+
+
+def _cell_weights(weights: Array) -> Array:
+    """The weight of a cell by how many literals hold in it, of the best bound for added records.
+
+    A product over the attributes where all conjunctions are asked, else found by the search of
+    ``solve/nuclear.py`` on the d + 1 orbits. The sum over all cells is 1.
+    """
+    d = len(weights) - 1
+    holds = (1 + 1 / sqrt(5)) / 2
+    start = np.array([holds**s * (1 - holds) ** (d - s) for s in range(d + 1)])
+    if np.ptp(weights) == 0:
+        return start
+    orbits = _orbits(d)
+    rows = [np.sqrt(weights[p.sizes])[:, None] * p.queries for p in _pieces(d)]
+
+    def diagonal(v: Array) -> Array:
+        out = np.zeros(d + 1)
+        for piece, own in zip(_pieces(d), rows, strict=True):
+            wide = own * np.sqrt(v[piece.sizes])
+            values, vectors = np.linalg.eigh(wide.T @ wide)
+            part = vectors**2 @ np.sqrt(np.maximum(values, 0.0))
+            out[piece.sizes] += piece.copies / orbits[piece.sizes] * part
+        return out
+
+    best = certified_optimum(diagonal, d + 1, LIMITS.width_tolerance, multiplicity=orbits).v
+    return np.asarray(best / float(orbits @ best), dtype=np.float64)
+
+
 # The strategy
 
 
@@ -587,11 +797,17 @@ class ByDegree(GaussianStrategy):
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The sum over the widths, without listing any query."""
-        return float(self._by_width(block_variances) @ self._counts[term])
+        return float(self._by_width(block_variances) @ self.family.counts[term])
 
     def maximum_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest over the widths that are asked."""
-        return float(self._by_width(block_variances)[self._counts[term] > 0].max())
+        return float(self._by_width(block_variances)[self.family.counts[term] > 0].max())
+
+    def maximum_error(self, term: int, block_variances: Sequence[float], records: int) -> float:
+        """The greatest over the widths, with the greatest bias of each."""
+        bias = np.zeros(self._d + 1) if self.prior is None else records * self._greatest
+        worst = self._by_width(block_variances) + bias**2
+        return float(worst[self.family.counts[term] > 0].max())
 
     def _by_width(self, block_variances: Sequence[float]) -> Array:
         return np.asarray(self._reading @ np.asarray(block_variances), dtype=np.float64)
@@ -645,7 +861,7 @@ class ByDegree(GaussianStrategy):
         sums = np.zeros((d + 1, d + 1))  # of all queries of a width, at a record of a weight
         for piece, off in self._errors:
             sums[piece.sizes, piece.sizes] += off**2 * piece.copies / orbits[piece.sizes]
-        counts = np.sum(self._counts, axis=0) if term is None else self._counts[term]
+        counts = np.sum(self.family.counts, axis=0) if term is None else self.family.counts[term]
         is_whole = (counts == orbits) & (counts > 0)
         whole = float((is_whole.astype(np.float64) @ sums).max())
         others = float((np.where(is_whole, 0.0, counts) * self._greatest**2).sum())
@@ -660,16 +876,36 @@ class ByDegree(GaussianStrategy):
         """Exact in L2: cells that differ in h attributes are ``2 C(d, l) - 2 K_l(h)`` apart."""
         if norm != 2:
             return super()._of_replaced(norm, scales, may_drop_records)
-        d, degrees = self._d, [self._characters(b).degree for b in self.blocks]
-        apart = max(
-            sum(
-                s * (2 * comb(d, level) - 2 * _krawtchouk(d, level, h))
-                for s, level in zip(scales, degrees, strict=True)
-            )
-            for h in range(1, d + 1)
-        )
-        longest = self.maximum_column(2, scales).power if may_drop_records else 0.0
-        return max(float(apart) * ROUND_UP, longest)
+        apart = self._moves(2, may_drop_records).distances
+        return float((np.asarray(scales, dtype=np.float64) @ apart).max()) * ROUND_UP
+
+    def _moves(self, norm: Norm, may_drop_records: bool) -> BlockMoves:  # noqa: ARG002
+        """One move for every number of attributes in which two cells differ, squared in L2."""
+        d, count = self._d, len(self.blocks)
+        degrees = [self._characters(b).degree for b in self.blocks]
+        apart = [
+            [2 * (comb(d, level) - _krawtchouk(d, level, h)) for h in range(1, d + 1)]
+            + ([comb(d, level)] if may_drop_records else [])
+            for level in degrees
+        ]
+        ones = np.ones(count)
+        return BlockMoves(np.array(apart, dtype=np.float64), np.arange(count), ones, ones)
+
+    def minimax_errors(self, each: Array) -> tuple[Array, Array]:
+        """``block_errors`` in the worst case of the largest error, and the weights of the queries.
+
+        ``each`` is by how much moves move the blocks on average, squared.
+        """
+        degrees = [self._characters(b).degree for b in self.blocks]
+        moved = np.zeros(self._d + 1)
+        moved[degrees] = each / _orbits(self._d)[degrees]
+        weights, orbits = self.family.weights, _orbits(self._d)
+        mass = worst_widths(weights, moved)
+        return (_width_errors(weights) @ mass / orbits)[degrees], weights * mass / orbits
+
+    def check_release(self) -> None:
+        """Refuse sets whose characters are too many to be listed."""
+        self.family.check_listed()
 
     def describe(self) -> list[str]:
         """What is measured of every degree, and what the bias comes to."""
@@ -720,19 +956,13 @@ class ByDegree(GaussianStrategy):
             out = np.concatenate([out, out if code else -out])
         return out
 
-    @cached_property
-    def _counts(self) -> list[Array]:
-        """The number of queries of each term by width."""
-        sizes = _sizes(self._d)
-        counted = [np.bincount(sizes[m], minlength=self._d + 1) for m in self.family.masks]
-        return [np.asarray(c, dtype=np.float64) for c in counted]
-
-
-SLACK = 1e-9  # covers the conjugate gradients and the rounding of floats
-
 
 def by_degrees(
-    workload: Workload, family: SymmetricSet, records: int | None = None, loss: float = 1.0
+    workload: Workload,
+    family: SymmetricSet,
+    records: int | None = None,
+    loss: float = 1.0,
+    objective: Objective = "rmse",
 ) -> ByDegree:
     """All conjunctions of some widths from characters, degree by degree.
 
@@ -741,17 +971,35 @@ def by_degrees(
         family: The same as a symmetric set.
         records: At most so many records are in the table, for a bias that pays; None for none.
         loss: The mu of the Gaussian noise.
+        objective: ``"rmse"`` or ``"max"``.
 
     Returns:
         The strategy; without bias its ``bound`` is a lower bound on all strategies.
     """
-    d, weights = len(family.names), family.weights
-    if records is None:
-        phi, prior, tau = _exact_shares(weights), None, 0.0
-    else:
+    weights = family.weights
+    if records is not None:
         tau = (loss * records) ** -2.0
+        if objective == "max":
+            return _least_largest_biased(workload, family, tau, records)
         best = best_shares(weights, tau)
-        phi, prior = best.phi, best.u
+        return _by_shares(workload, family, best.phi, best.u, tau, records, objective)
+    if objective == "max":
+        exact = _by_shares(workload, family, _minimax_shares(weights), None, 0.0, None, objective)
+        return replace(exact, bound=least_largest(weights))
+    exact = _by_shares(workload, family, _exact_shares(weights), None, 0.0, None, objective)
+    return replace(exact, bound=least_variance(family))
+
+
+def _by_shares(
+    workload: Workload,
+    family: SymmetricSet,
+    phi: Array,
+    prior: Array | None,
+    tau: float,
+    records: int | None,
+    objective: Objective,
+) -> ByDegree:
+    d = len(family.names)
     blocks = []
     for degree in np.flatnonzero(phi).tolist():
         title = f"characters of {degree} of {d} attributes"
@@ -765,12 +1013,36 @@ def by_degrees(
         family,
         prior,
         tau,
-        bound=least_variance(family) if records is None else None,
         records=records,
+        objective=objective,
     )
+
+
+def _least_largest_biased(
+    workload: Workload, family: SymmetricSet, tau: float, records: int
+) -> ByDegree:
+    """The strategy of least largest error, bias and noise, found by weights on the widths.
+
+    Widths that err more than others count more in the next round; the best of all rounds.
+    """
+    weights, orbits = family.weights, _orbits(len(family.names))
+    mass = worst_widths(weights)
+    best: ByDegree | None = None
+    least = np.inf
+    for _ in range(LIMITS.width_rounds):
+        shares = best_shares(weights * mass / orbits, tau)
+        strategy = _by_shares(workload, family, shares.phi, shares.u, tau, records, "max")
+        noise = strategy._by_width([share**-2 for share in strategy.shares])
+        errors = weights * (strategy._greatest**2 + tau * noise)
+        if float(errors.max()) < least:
+            best, least = strategy, float(errors.max())
+        mass = mass * np.sqrt(errors / errors.max())
+        mass = mass / mass.sum()
+    if best is None:
+        raise PlanError("no shares of the degrees have a finite error; give more budget")
+    return best
 
 
 def least_variance(family: SymmetricSet) -> float:
     """A lower bound on the weighted error of every unbiased strategy, at unit noise."""
-    least = optimal_error(family.weights.tolist(), 0.0).lower
-    return least**2 * float(family.weights @ _orbits(len(family.names)))
+    return least_total(family.weights)

@@ -38,6 +38,7 @@ from sfumato.strategy.atoms import in_span, replacements
 from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.cell_pairs import LOST, best_on_cells, least_on_cells, least_on_columns
 from sfumato.strategy.conditions import Conditions
+from sfumato.strategy.degrees import ByDegree, least_replaced
 from sfumato.strategy.factorization import Factorization
 from sfumato.strategy.marginals import Marginals, marginals_optimum
 from sfumato.strategy.matrix import Dense, dense, distinct_columns, distinct_queries
@@ -450,6 +451,8 @@ def for_replace_one(
         )
     if isinstance(strategy, Marginals):
         return _marginals(strategy, objective, drops)
+    if isinstance(strategy, ByDegree):
+        return _degrees(strategy, objective, drops)
     options: list[Strategy] = [strategy]
     if len(strategy.blocks) > 1:
         options.append(_reweighted(strategy, objective, drops))
@@ -668,6 +671,30 @@ def _marginals(strategy: Marginals, objective: Objective, drops: bool) -> Strate
     return replace(
         best, replace_one_bound=bound, objective=objective, bound=strategy.bound_for(objective)
     )
+
+
+def _degrees(strategy: ByDegree, objective: Objective, drops: bool) -> Strategy:
+    """Shares of the degrees from the weights of moves, and the bound of weights on cells."""
+    moves, weights = strategy._moves(2, drops), strategy.family.weights
+    errors = strategy.block_errors()
+    weighed = _weighed(errors, moves)
+    if objective == "max":
+        for _ in range(LIMITS.moves_alternations):
+            errors, weights = strategy.minimax_errors(moves.each(weighed.proof))
+            weighed = _weighed(errors, moves)
+    each = moves.each(weighed.best)
+    reweighted = _with_shares(strategy, _shares(errors, each))
+    freed = _with_shares(strategy, np.where(each > 0, strategy.shares, reweighted.shares))
+    options: list[Strategy] = [strategy, freed, reweighted]
+    add_remove_bound = strategy.bound_for(objective)
+    bounds = [least_replaced(weights, drops), (add_remove_bound or 0.0) if drops else 0.0]
+    if objective == "rmse" and strategy.workload.queries <= LIMITS.symmetric_pairs:
+        pairwise = best_for_pairs(strategy.workload, objective, drops)
+        if pairwise is not None:
+            options.append(pairwise)
+            bounds.append(pairwise.replace_one_bound or 0.0)
+    best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
+    return replace(best, replace_one_bound=max(bounds), objective=objective, bound=add_remove_bound)
 
 
 def _uniform_moves(strategy: Marginals, drops: bool) -> BlockMoves:

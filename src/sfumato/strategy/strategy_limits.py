@@ -478,10 +478,18 @@ class StrategyLimits:
     """Least of these sup errors."""
 
     # degrees
-    symmetric_attributes: int = 22
-    """Attributes of a set of all conjunctions of some widths: 2^22 characters are measured."""
+    symmetric_attributes: int = 40
+    """Attributes of a set of all conjunctions of some widths: binomials that floats still hold."""
+    symmetric_listed: int = 22
+    """Attributes of such a set that is released: 2^22 characters are measured."""
     symmetric_dense_attributes: int = 7
     """Attributes up to which approximate factorizations of such sets are searched as matrices."""
+    symmetric_pairs: int = 512
+    """Queries of such a set up to which pairs of cells are weighed where records are replaced."""
+    width_tolerance: float = 1e-5
+    """Relative gap at which the weights of widths and cells of the worst case are good enough."""
+    width_rounds: int = 12
+    """Rounds of weights on widths for the largest error with a bias."""
     degree_steps: int = 2000
     """Steps of the search for shares of degrees; one solves d / 2 small systems."""
     degree_rest: int = 40

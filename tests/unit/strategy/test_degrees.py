@@ -19,9 +19,14 @@ from sfumato.strategy.degrees import (
     best_shares,
     by_degrees,
     least_gamma,
+    least_largest,
+    least_replaced,
+    least_total,
     optimal_error,
     symmetric_set,
 )
+from sfumato.strategy.matrix import dense as as_matrix
+from sfumato.strategy.replace_one import best_for_pairs, for_replace_one
 from sfumato.study.matrix_norms import factorize
 from sfumato.workload.workload import Workload
 from tests.unit.strategy.test_biased import dense, forecast_of, measured_matrix, reconstruction
@@ -152,8 +157,8 @@ def test_sets_are_read_in_every_writing_and_others_are_not() -> None:
     wide = sf.marginals(sf.Domain({"a": 3, "b": 2}), 2)
     for work in (half, twice, both, either, wide, sf.conjunctions(cube(4), 2)):
         assert symmetric_set(work) is None
-    with pytest.raises(TooLarge, match="conjunction_errors"):
-        symmetric_set(whole(30))
+    assert read(whole(30)).weights.tolist() == [1.0] * 31
+    assert symmetric_set(whole(41)) is None
 
 
 def test_plans_are_equal_for_equal_sets() -> None:
@@ -171,6 +176,95 @@ def test_all_conjunctions_of_twenty_attributes_are_planned_at_their_optimum() ->
     plan = sf.plan(whole(20), sf.Budget(mu=1))
     assert plan.forecast.rmse == pytest.approx(14.772, rel=1e-3)
     assert plan.forecast.certificate == pytest.approx(1.0, abs=1e-6)
+
+
+PLANS = {
+    "rmse": {},
+    "max": {"objective": "max"},
+    "replaced": {"neighbours": "replace-one"},
+    "replaced, max": {"neighbours": "replace-one", "objective": "max"},
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("d", [24, 30, 40])
+def test_all_conjunctions_are_planned_without_listing_them(name: str, d: int) -> None:
+    plan = sf.plan(whole(d), sf.Budget(mu=1), **PLANS[name])
+    assert plan.certificate is not None
+    assert 1 <= plan.certificate <= 1.002
+    per_attribute = 2 / sqrt(3) if "max" in name else (1 + sqrt(5)) / sqrt(8)
+    wanted = per_attribute**d * (sqrt(2) if "replaced" in name else 1)
+    reached = plan.largest_error if "max" in name else plan.rmse
+    assert reached == pytest.approx(wanted, rel=2e-3)
+    with pytest.raises(TooLarge, match="can be planned, but not released"):
+        plan.release({f"q{i}": [0, 1] for i in range(d)})
+
+
+def test_pure_and_biased_plans_of_thirty_attributes_are_forecast() -> None:
+    pure = sf.plan(whole(30), sf.Budget(epsilon=1))
+    assert pure.rmse == pytest.approx(sqrt(2) * 1.5**15, rel=0.05)
+    assert pure.certificate is not None
+    assert pure.certificate < 8
+    biased = sf.plan(whole(30), sf.Budget(mu=1), allow_bias=True, records=100)
+    assert biased.mechanism == "approximate"
+    assert biased.rmse == pytest.approx(100 * sqrt(best_shares(np.ones(31), 1e-4).error), rel=1e-3)
+
+
+@pytest.mark.parametrize("widths", [(0, 1, 2, 3, 4), (2,), (1, 3), (0, 4)])
+def test_the_largest_error_is_near_its_bound_and_the_bound_below_a_matrix(
+    widths: tuple[int, ...],
+) -> None:
+    work = monotone(4, widths)
+    family = read(work)
+    strategy = by_degrees(work, family, objective="max")
+    rival = as_matrix(work, "max").weighted_error("max")
+    assert strategy.bound is not None
+    assert strategy.bound == pytest.approx(least_largest(family.weights))
+    assert strategy.bound <= rival * (1 + 1e-6)
+    assert strategy.weighted_error("max") >= strategy.bound * (1 - 1e-9)
+    mean = by_degrees(work, family)
+    assert strategy.weighted_error("max") <= mean.weighted_error("max") * (1 + 1e-4)
+    if len(widths) == 5:
+        assert strategy.weighted_error("max") == pytest.approx((4 / 3) ** 4)
+
+
+@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize("widths", [(0, 1, 2, 3, 4), (2,), (1, 3)])
+def test_replaced_records_move_no_more_than_is_stated_and_the_bound_holds(
+    widths: tuple[int, ...], drops: bool
+) -> None:
+    work = monotone(4, widths)
+    family = read(work)
+    for objective in ("rmse", "max"):
+        strategy = for_replace_one(by_degrees(work, family, objective=objective), objective, drops)
+        if isinstance(strategy, ByDegree):
+            m = measured_matrix(strategy)
+            shares = np.repeat(strategy.shares, [b.term.rows for b in strategy.blocks])
+            columns = (shares[:, None] * m).T
+            columns = np.vstack([columns, np.zeros((1, columns.shape[1]))]) if drops else columns
+            moves = ((columns[:, None] - columns[None]) ** 2).sum(axis=2)
+            stated = strategy.sensitivity(2, "replace-one", drops).power
+            assert stated == pytest.approx(moves.max())
+            assert stated >= moves.max() * (1 - 1e-12)
+        bound = strategy.replace_one_bound
+        assert bound is not None
+        assert strategy.weighted_error(objective, "replace-one", drops) >= bound * (1 - 1e-9)
+    rival = best_for_pairs(work, "rmse", drops)
+    assert rival is not None
+    error = rival.weighted_error("rmse", "replace-one", drops)
+    assert least_replaced(family.weights, drops) <= error * (1 + 1e-9)
+    assert least_total(family.weights) == pytest.approx(by_degrees(work, family).bound)
+
+
+def test_the_largest_error_with_a_bias_is_what_the_matrices_say() -> None:
+    work = monotone(4, (1, 2))
+    strategy = by_degrees(work, read(work), 3, 0.5, "max")
+    r, _ = reconstruction(strategy)
+    bias = r @ measured_matrix(strategy) - dense(work)
+    noise = [share**-2 for share in strategy.shares]
+    rows = [b.term.rows for b in strategy.blocks]
+    wanted = r**2 @ np.repeat(noise, rows) + (3 * np.abs(bias).max(axis=1)) ** 2
+    assert strategy.maximum_error(0, noise, 3) == pytest.approx(float(wanted.max()), rel=1e-5)
 
 
 def test_one_width_is_measured_by_the_kind_of_less_error() -> None:
