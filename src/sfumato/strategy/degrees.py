@@ -873,18 +873,17 @@ class ByDegree(GaussianStrategy):
         return SensitivityBound(float(power) * ROUND_UP, is_exact=True)
 
     def _of_replaced(self, norm: Norm, scales: Sequence[float], may_drop_records: bool) -> float:
-        """Exact in L2: cells that differ in h attributes are ``2 C(d, l) - 2 K_l(h)`` apart."""
-        if norm != 2:
-            return super()._of_replaced(norm, scales, may_drop_records)
-        apart = self._moves(2, may_drop_records).distances
+        """Exact: cells that differ in h attributes differ in ``(C(d, l) - K_l(h)) / 2`` values."""
+        apart = self._moves(norm, may_drop_records).distances
         return float((np.asarray(scales, dtype=np.float64) @ apart).max()) * ROUND_UP
 
-    def _moves(self, norm: Norm, may_drop_records: bool) -> BlockMoves:  # noqa: ARG002
-        """One move for every number of attributes in which two cells differ, squared in L2."""
+    def _moves(self, norm: Norm, may_drop_records: bool) -> BlockMoves:
+        """One move for every number of attributes in which two cells differ: each value by 2."""
         d, count = self._d, len(self.blocks)
         degrees = [self._characters(b).degree for b in self.blocks]
+        each = 2 ** (norm - 1)  # |2|^p over the 2 of the number of values that differ
         apart = [
-            [2 * (comb(d, level) - _krawtchouk(d, level, h)) for h in range(1, d + 1)]
+            [each * (comb(d, level) - _krawtchouk(d, level, h)) for h in range(1, d + 1)]
             + ([comb(d, level)] if may_drop_records else [])
             for level in degrees
         ]

@@ -84,7 +84,8 @@ def test_a_release_writes_answers_and_what_was_measured(
     ran = run("release", written(folder, method), "--out", out, "--synthetic", 30, "--json")
     assert ran.code == 0, ran.err
     names = {"answers.parquet", "provenance.json", "report.html", "synthetic.parquet"}
-    assert {p.name for p in out.iterdir()} == names
+    quality = {"synthetic-quality.csv", "synthetic-quality.png"}
+    assert {p.name for p in out.iterdir()} == names | quality
     document = ran.document
     assert document["is_stored"] is False
     assert document["rmse"] is None
