@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from math import inf, sqrt
+from math import fsum, inf, sqrt
 from typing import NamedTuple
 
 from sfumato.errors import PlanError, TooLarge
@@ -22,6 +22,7 @@ from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.blockwise import (
     Blockwise,
     combined,
+    power_of,
     shared_noise,
     table_block,
     tree_block,
@@ -55,6 +56,7 @@ from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
+    "FLOORS",
     "MECHANISMS",
     "Mechanism",
     "named",
@@ -110,6 +112,47 @@ def _table(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     if bounds is None:
         return table
     return replace(table, bound=bounds[0], replace_one_bound=bounds[1], objective=objective)
+
+
+def _queries_floor(workload: Workload, noise: Noise, objective: Objective) -> float:
+    """The error of `_queries` at least: every record is in one cell of each table."""
+    tables = sum(t.is_table for t in workload.terms)
+    heaviest = max(t.weight for t in workload.terms) if objective == "max" else 1.0
+    return float(heaviest * tables ** (1 / power_of(noise)))
+
+
+def _table_floor(workload: Workload, noise: Noise, objective: Objective) -> float:  # noqa: ARG001
+    """The error of `_table` at least: a cell of a small table is a sum of cells of the large one.
+
+    Groups that are no tables count as if they had no error.
+    """
+    names = workload.domain.in_order(n for t in workload.terms for n in t.attributes)
+    cells = float(workload.domain.cells(names))
+    tables = [t for t in workload.terms if t.is_table]
+    if objective == "max":
+        return max((t.weight * sqrt(cells / t.rows) for t in tables), default=0.0)
+    return sqrt(cells * sum(t.weight**2 for t in tables) / _total_weight(workload))
+
+
+def _groups_floor(workload: Workload, noise: Noise, objective: Objective) -> float:
+    """The error of `_groups` where all are tables that no tree answers; else 0.
+
+    Such tables are measured themselves, with the shares of `shared_noise` (Hoelder), and every
+    column of all of them has the same norm.
+    """
+    p = power_of(noise)
+    for term in workload.terms:
+        product = term.as_product()
+        if product is None or not product.is_table or _has_intervals(product):
+            return 0.0
+    if objective == "max":
+        return float(fsum(t.weight**p for t in workload.terms) ** (1 / p))
+    powers = fsum((t.weight**2 * t.rows) ** (p / (p + 2)) for t in workload.terms)
+    return sqrt(powers ** ((p + 2) / p) / _total_weight(workload))
+
+
+def _total_weight(workload: Workload) -> float:
+    return fsum(t.rows * t.weight**2 for t in workload.terms)
 
 
 def _tree(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
@@ -437,11 +480,14 @@ def _best_tree(term: Term, noise: Noise) -> Product | None:
 
 def _trees(term: Product) -> Iterator[Product]:
     """Trees along the longest attribute that is asked by intervals longer than one cell."""
-    long = [(q.size, name) for name, q in term.factors if q.is_ordered and q.size > 2]
-    if long:
-        _, name = max(long)
+    if _has_intervals(term):
+        _, name = max((q.size, name) for name, q in term.factors if q.is_ordered and q.size > 2)
         for branching in BRANCHINGS:
             yield tree_block(term, name, branching)
+
+
+def _has_intervals(term: Product) -> bool:
+    return any(q.is_ordered and q.size > 2 for _, q in term.factors)
 
 
 MECHANISMS: dict[str, Mechanism] = {
@@ -461,4 +507,15 @@ MECHANISMS: dict[str, Mechanism] = {
     "gaussian-fourier": Mechanism(fourier, "gaussian"),
     "factorization": Mechanism(_factorization, "gaussian"),
     "laplace-optimum": Mechanism(laplace_optimum, "laplace"),
+}
+
+# Lower bounds on the weighted error of what they build, for one added or removed record and noise
+# of unit variance at sensitivity 1, at the cost of a look at every group.
+FLOORS: dict[str, Callable[[Workload, Noise, Objective], float]] = {
+    "laplace": _queries_floor,
+    "gaussian": _queries_floor,
+    "laplace-table": _table_floor,
+    "gaussian-table": _table_floor,
+    "laplace-groups": _groups_floor,
+    "gaussian-groups": _groups_floor,
 }

@@ -34,7 +34,7 @@ from sfumato.planning.forecast import (
     GroupForecast,
     allowed_loss,
 )
-from sfumato.planning.mechanisms import MECHANISMS, named
+from sfumato.planning.mechanisms import FLOORS, MECHANISMS, named
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.views import Viewed, as_asked
 from sfumato.privacy.budget import Budget, may_lose_a_record
@@ -469,6 +469,10 @@ class _Race:
         if name == SLOW and is_hopeless and not self.is_matrix:
             times = self.least_laplace / self.least
             return f"not tried: other Laplace noise errs {times:.1f} times as much as the best"
+        return self.proved_worse(best, noise, loss) or self.beaten(name, noise, loss)
+
+    def proved_worse(self, best: Forecast, noise: Noise, loss: float) -> str:
+        """Why no mechanism with this noise need be tried beside the best, by its bound."""
         bound = best.known_bound
         if best.certificate is None or bound is None or best.strategy.noise != "gaussian":
             return ""
@@ -481,6 +485,25 @@ class _Race:
         if noise == "laplace" and laplace >= self.least:
             return f"not tried: no Laplace mechanism has less error than {best.mechanism}"
         return ""
+
+    def beaten(self, name: str, noise: Noise, loss: float) -> str:
+        """Why one mechanism cannot win on a large workload, by its groups alone.
+
+        For add-remove neighbours; a person with more rows only adds to the error.
+        """
+        floor = FLOORS.get(name)
+        if self.best is None or floor is None:
+            return ""
+        if not self.is_large or self.neighbours != "add-remove":
+            return ""
+        unit = sqrt(2) * whole_gain(loss) if noise == "laplace" else 1.0
+        least = unit / loss * floor(self.strategies.workload, noise, self.strategies.objective)
+        if least < self.least:
+            return ""
+        if noise == "laplace":
+            self.least_laplace = min(self.least_laplace, least)
+        times = least / self.least
+        return f"not tried: errs at least {times:.1f} times as much as {self.best.mechanism}"
 
 
 def _reasons(considered: list[Candidate]) -> str:

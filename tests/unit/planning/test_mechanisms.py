@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.mechanisms import FLOORS, MECHANISMS
 from sfumato.run.linear import Plan
+from sfumato.types import Objective
 from sfumato.vault.measure import add_noise, exact_values
 from tests.shared.every_mechanism import (
     CASES,
@@ -255,3 +256,36 @@ def test_long_attributes_beside_others_share_the_noise_of_their_own_optima() -> 
     assert plan.rmse == pytest.approx(expected, rel=1e-3)
     assert plan.certificate is not None
     assert 1 <= plan.certificate <= sqrt(3)
+
+
+@pytest.mark.parametrize("objective", ["rmse", "max"])
+@pytest.mark.parametrize(("mechanism", "work"), CASES)
+def test_floors_are_never_above_the_error_of_what_is_built(
+    mechanism: str, work: str, objective: Objective
+) -> None:
+    plan, floor = planned(mechanism, work, "add-remove", objective), FLOORS.get(mechanism)
+    if plan is None or floor is None:
+        return
+    strategy = plan.strategy.in_normal_form
+    noise = MECHANISMS[mechanism].noise
+    error = sqrt(strategy.weighted_error(objective) / _weight(strategy.workload, objective))
+    assert floor(strategy.workload, noise, objective) <= error * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("objective", ["rmse", "max"])
+@pytest.mark.parametrize("mechanism", FLOORS)
+def test_floors_are_the_error_itself_where_tables_of_yes_or_no_are_asked(
+    mechanism: str, objective: Objective
+) -> None:
+    """Up to the slack of sensitivities of unequal blocks, 2^-28."""
+    domain = sf.Domain({"a": 2, "b": 2, "c": 2, "d": 2})
+    pairs = sf.marginals(domain, [("a", "b"), ("b", "c", "d")])
+    work = pairs | sf.marginals(domain, [("a",)]) * 2
+    build, noise = MECHANISMS[mechanism]
+    strategy = build(work, noise, objective)
+    error = sqrt(strategy.weighted_error(objective) / _weight(work, objective))
+    assert FLOORS[mechanism](work, noise, objective) == pytest.approx(error, rel=1e-8)
+
+
+def _weight(work: sf.Workload, objective: Objective) -> float:
+    return 1.0 if objective == "max" else sum(t.rows * t.weight**2 for t in work.terms)

@@ -13,6 +13,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
+from sfumato.planning import planner
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planner import Strategies, choose, smallest_budget
 from sfumato.solve import effort
@@ -25,6 +26,7 @@ from sfumato.study.error_bounds import (
     table_error,
     table_rows_needed,
 )
+from sfumato.types import Objective
 
 DOMAIN = sf.Domain({"age": 64, "sex": 2})
 APPROXIMATE = sf.Budget(epsilon=1, delta=1e-9)
@@ -376,3 +378,26 @@ def test_a_singular_matrix_is_a_reason_not_an_end(
         monkeypatch.setattr(planner, "for_replace_one", singular)
     with pytest.raises(PlanError, match="singular; scale the queries"):
         sf.plan(sf.marginals(DOMAIN, 1), APPROXIMATE, neighbours, mechanism="gaussian")
+
+
+@pytest.mark.parametrize("objective", ["rmse", "max"])
+@pytest.mark.parametrize("budget", [sf.Budget(epsilon=1), APPROXIMATE, sf.Budget(mu=1)])
+def test_what_cannot_win_is_not_built_for_many_groups_and_the_choice_stays(
+    budget: sf.Budget, objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of 2^d cells: plain Laplace noise errs as many times as there are groups."""
+    work = sf.conjunctions(sf.Domain({f"a{i}": 2 for i in range(8)}), 3)
+    few = choose(work, budget, "add-remove", objective)
+    limits = replace(planner.LIMITS, late_terms=len(work.terms) - 1)
+    monkeypatch.setattr(planner, "LIMITS", limits)
+    many = choose(work, budget, "add-remove", objective)
+    assert (many.mechanism, many.rmse, many.largest_error) == (
+        few.mechanism,
+        few.rmse,
+        few.largest_error,
+    )
+    skipped = [c for c in many.candidates if c.note.startswith("not tried: errs at least")]
+    errors = {c.mechanism: c.rmse for c in few.candidates}
+    assert all((errors[c.mechanism] or np.inf) >= few.rmse for c in skipped)
+    if budget is APPROXIMATE:
+        assert {"laplace", "laplace-groups"} <= {c.mechanism for c in skipped}
