@@ -15,7 +15,7 @@ from tests.shared.words import SeededWords
 DOMAIN = sf.Domain([sf.Integer("age", 0, 9), sf.Category("sex", ["F", "M"])])
 BUDGET = sf.Budget(epsilon=4, delta=1e-6)
 TEXT = "SELECT sex, COUNT(*) AS n, AVG(age) AS years, MEDIAN(age) AS middle FROM t GROUP BY sex"
-SESSIONS = 150
+SESSIONS = 60
 
 
 def _people() -> pd.DataFrame:

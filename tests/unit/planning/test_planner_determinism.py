@@ -28,8 +28,8 @@ def _yes_no() -> Workload:
 
 
 def _affine() -> Workload:
-    """Prefixes and ``i + j <= c`` on pairs of five attributes."""
-    size, names = 4, [f"a{i}" for i in range(5)]
+    """Prefixes and ``i + j <= c`` on pairs of seven attributes."""
+    size, names = 3, [f"a{i}" for i in range(7)]
     domain = sf.Domain(dict.fromkeys(names, size))
     work = sf.prefixes(domain, names[0])
     for name in names[1:]:
@@ -44,7 +44,7 @@ def _affine() -> Workload:
 
 def _mixed() -> Workload:
     """Prefixes by sex beside tables: a search over orbits, and templates under Laplace noise."""
-    domain = sf.Domain({"age": 60, "sex": 2, "race": 5})
+    domain = sf.Domain({"age": 30, "sex": 2, "race": 5})
     return sf.prefixes(domain, "age", by=["sex"]) | sf.marginals(domain, 2)
 
 
