@@ -57,7 +57,7 @@ from sfumato_audit.subjects.files import (
 )
 from sfumato_audit.subjects.keys import KEY_LAW, key_subject
 from sfumato_audit.subjects.kinds import Texts, broken_kind_subjects
-from sfumato_audit.subjects.local import Code, one_bit_subject, unary_subject
+from sfumato_audit.subjects.local import Code, one_bit_subject, tallied_subject, unary_subject
 from sfumato_audit.subjects.measured import (
     K_QUERIES,
     Measuring,
@@ -149,6 +149,7 @@ def broken_subjects() -> tuple[
         one_bit_subject("local factorization at twice its epsilon", 2, is_broken=True),
         *broken_textbook_subjects(),
         unary_subject("unary encoding: every bit at the whole of epsilon", 2, is_broken=True),
+        tallied_subject("reports of a table, in the order of codes", is_broken=True),
         filter_subject(
             "ledger: the better of two filters after the fact",
             LANES,

@@ -44,6 +44,7 @@ OUTSIDE = (  # modules that promise privacy outside of the vault
     "sfumato.run.rounds",
     "sfumato.run.textbook_choice",
     "sfumato.run.textbook_linear",
+    "sfumato.run.textbook_response",
     "sfumato.run.textbook_sparse",
     "sfumato.run.textbook_weights",
     "sfumato.run.watch",

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import sfumato as sf
@@ -112,3 +115,141 @@ def test_names_that_do_not_exist_are_noticed() -> None:
     for path in ("sf.study.no_such_error", "sf.run", "sfumato.plan", "no_such_package"):
         with pytest.raises((AttributeError, ModuleNotFoundError)):
             imported(path)
+
+
+# The table of all names: each line is run.
+
+THRESHOLDS = np.tril(np.ones((8, 8)))
+HISTOGRAM = np.array([30, 10, 40, 10, 50, 90, 20, 60]) * 1000
+CODES = np.repeat(np.arange(8), HISTOGRAM)
+AGES = pd.DataFrame({"age": CODES})
+DOMAIN = sf.Domain({"age": 8}, records="all-inside")
+PREFIXES = sf.prefixes(DOMAIN, "age")
+THRESHOLD = 100_000
+PURE, WITH_DELTA = {"epsilon": 1}, {"epsilon": 1, "delta": 1e-6}
+MECHANISMS: dict[str, list[dict[str, object]]] = {
+    "laplace_mechanism": [PURE],
+    "gaussian_mechanism": [WITH_DELTA, {"rho": 0.1}, {"mu": 0.5}],
+    "contingency_table": [PURE, WITH_DELTA],
+    "binary_tree": [PURE, WITH_DELTA],
+    "factorization_mechanism": [WITH_DELTA],
+    "projection_mechanism": [WITH_DELTA],
+    "above_threshold": [{**PURE, "T": THRESHOLD}, {"mu": 1, "T": THRESHOLD, "noise": "gaussian"}],
+    "sparse_vector": [
+        {**PURE, "T": THRESHOLD, "c": 2, "variant": v}
+        for v in ("slides", "dwork-roth", "lyu-su-li")
+    ],
+    "numeric_sparse": [{**PURE, "T": THRESHOLD, "c": 2}],
+    "exponential_mechanism": [PURE],
+    "noisy_max": [PURE],
+    "permute_and_flip": [PURE],
+    "private_multiplicative_weights": [{**WITH_DELTA, "n": int(HISTOGRAM.sum())}],
+}
+RESPONSES: list[dict[str, object]] = [
+    {"encoding": e, "epsilon": 1} for e in ("direct", "unary", "symmetric-unary")
+]
+QUANTITIES: dict[str, Callable[..., object]] = {
+    "hedge": lambda: sf.study.hedge(np.random.default_rng(0).random((20, 4))),
+    "multiplicative_weights": lambda: [
+        sf.study.multiplicative_weights(q, HISTOGRAM, alpha=0.1) for q in (THRESHOLDS, PREFIXES)
+    ],
+    "sparse_vectors_compared": lambda: imported("sfumato_audit.sparse_vectors_compared")(  # type: ignore[operator]
+        epsilon=1, c=2, runs=2000
+    ),
+    "sample_sizes": lambda: sf.study.sample_sizes(
+        k=1000, cells=2**10, alpha=0.05, epsilon=1, gamma=3.0, width=20.0
+    ),
+    "factorization_norm": lambda q: sf.study.factorization_norm(q).value,
+    "approximate_factorization_norm": lambda q: (
+        sf.study.approximate_factorization_norm(q, alpha=0.1).value
+    ),
+    "gaussian_width": lambda q: sf.study.gaussian_width(q, draws=400).value,
+    "mean_width": lambda q: sf.study.mean_width(q, draws=400).value,
+    "separation_oracle": lambda q: sf.study.separation_oracle(q, np.linspace(1, 0, 8)).offset,
+}
+
+
+def names_at_once() -> list[str]:
+    """The names of the table of all of them, without their package."""
+    part = next(p for p in PAGE.split("\n## ") if p.startswith("Every name at once"))
+    lines = [line for line in part.splitlines() if line.startswith("| ") and "---" not in line]
+    return [CODE.findall(line.split(" | ")[1])[0].rpartition(".")[2] for line in lines[1:]]
+
+
+def test_every_name_of_the_table_is_public_and_run_below() -> None:
+    table = names_at_once()
+    assert sorted(table) == sorted([*MECHANISMS, *QUANTITIES, "randomized_response"])
+    assert [n for n in table if n not in sf.study.__all__] == ["sparse_vectors_compared"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [(n, o) for n, every in MECHANISMS.items() for o in every], ids=str
+)
+def test_every_mechanism_runs_on_arrays_records_and_tables_with_and_without_a_ledger(
+    name: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    mechanism = getattr(sf.study, name)
+    is_choice = name in ("exponential_mechanism", "noisy_max", "permute_and_flip")
+    matrix = np.eye(8) if is_choice else THRESHOLDS
+    workload = sf.marginals(DOMAIN, 1) if is_choice else PREFIXES
+    whose = {"neighbours": "replace-one"}
+    for outcome in (
+        mechanism(matrix, HISTOGRAM, **options, **whose),
+        mechanism(matrix, records=CODES, **options, **whose),
+        mechanism(workload, AGES, **options, **whose),
+    ):
+        assert outcome.cost is not None
+        assert 0 < outcome.epsilon <= float(options.get("epsilon", 100)) * (1 + 1e-9)  # type: ignore[arg-type]
+        assert outcome.error_bound(0.05) > 0
+        assert outcome.noise
+        assert "yours to remember" in repr(outcome)
+    total = sf.Budget(epsilon=20, delta=1e-3)
+    for kind, call in {
+        "array": lambda **o: mechanism(matrix, HISTOGRAM, **options, **whose, **o),
+        "table": lambda **o: mechanism(workload, AGES, **options, **whose, **o),
+    }.items():
+        book = sf.Ledger.create(tmp_path / kind, total, "made up", neighbours="replace-one")
+        first = call(ledger=book, name="made up")
+        spent = book.spent()
+        again = call(ledger=book, name="made up")
+        assert spent.share > 0
+        assert spent == book.spent()
+        assert np.array_equal(
+            np.asarray(first.answers, float), np.asarray(again.answers, float), True
+        )
+
+
+@pytest.mark.parametrize("options", RESPONSES, ids=str)
+def test_randomized_response_runs_on_bits_codes_and_tables_with_and_without_a_ledger(
+    options: dict[str, object], tmp_path: Path
+) -> None:
+    respond = sf.study.randomized_response
+    some = CODES[::1000]
+    book = sf.Ledger.create(
+        tmp_path / "a", sf.Budget(epsilon=5), "made up", neighbours="replace-one"
+    )
+    small = AGES.iloc[::1000]
+    guarded = {"ledger": book, "name": "made up"}
+    for outcome in (
+        respond(some, THRESHOLDS, **options),  # type: ignore[arg-type]
+        respond(small, PREFIXES, **options),  # type: ignore[arg-type]
+        respond(some, THRESHOLDS, **options, **guarded),  # type: ignore[arg-type]
+        respond(small, PREFIXES, **options, **guarded),  # type: ignore[arg-type]
+    ):
+        assert outcome.n == len(some)
+        assert np.abs(outcome.answers - THRESHOLDS @ (HISTOGRAM // 1000)).max() <= (
+            outcome.error_bound(1e-9)
+        )
+    assert book.spent().pure_epsilon == 2
+    bits = respond(some > 3, np.ones((1, len(some))), epsilon=1, over="persons")
+    assert abs(bits.answers[0] - (some > 3).sum()) <= bits.error_bound(1e-9)
+
+
+@pytest.mark.parametrize("name", QUANTITIES)
+def test_every_quantity_is_the_same_of_a_matrix_and_of_a_workload(name: str) -> None:
+    quantity = QUANTITIES[name]
+    if quantity.__code__.co_argcount == 0:
+        assert quantity() is not None
+        return
+    of_matrix, of_workload = quantity(THRESHOLDS), quantity(PREFIXES)
+    assert of_workload == pytest.approx(of_matrix, rel=0.25 if "width" in name else 1e-3)

@@ -113,7 +113,8 @@ class Outcome(Generic[Answers]):
         answers: What is published.
         budget: What was asked for.
         cost: What it costs: never more than the budget.
-        noise: The law of the noise of every part, in the notes' letters.
+        noise: The law of the noise of every part, in the notes' letters; of randomized response its
+            probabilities.
         theorem: The theorem that ``error_bound`` is.
         bound: The bound, as a function of beta.
         neighbours: Which two data sets are hard to tell apart.
@@ -125,7 +126,7 @@ class Outcome(Generic[Answers]):
     answers: Answers
     budget: Budget
     cost: Cost
-    noise: Mapping[str, NoiseScale]
+    noise: Mapping[str, NoiseScale | float]
     theorem: str
     bound: Callable[[float], float]
     neighbours: Neighbours
@@ -213,6 +214,7 @@ class LinearOutcome(Outcome[Array]):
         rmse: The root mean square error over the queries, in counts.
     """
 
+    noise: Mapping[str, NoiseScale]
     measured: Array = field(default_factory=lambda: np.zeros(0))
     rmse: float = 0.0
 

@@ -213,8 +213,9 @@ def _small(instance: Instance, n: int | None) -> tuple[Array, int]:
     """The matrix of the queries and the public number of records."""
     if not instance.n_is_public:
         raise PlanError(
-            "multiplicative weights need a public number of records: neighbours are "
-            '"replace-one", and no rule of the domain or the source drops records'
+            "multiplicative weights need a public number of records: say records="
+            '"all-inside" in the domain, and read a table, not a view or a query that leaves '
+            'records out; neighbours are "replace-one"'
         )
     matrix = dense_queries(instance.workload)
     if matrix.shape[1] > LIMITS.textbook_cells:

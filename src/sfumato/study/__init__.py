@@ -59,14 +59,14 @@ _HOMES = {
     # Randomized response, the local model
     "LocalFactorization": "sfumato.study.local_factorization",
     "RandomizedResponse": "sfumato.study.local_model",
-    "ResponseOutcome": "sfumato.study.local_model",
+    "ResponseOutcome": "sfumato.run.textbook_response",
     "UnaryEncoding": "sfumato.study.local_model",
     "encode_table": "sfumato.study.local_model",
     "estimate_reports": "sfumato.study.local_model",
     "estimate_table": "sfumato.study.local_model",
     "joint_response": "sfumato.study.local_model",
     "product_queries": "sfumato.study.local_model",
-    "randomized_response": "sfumato.study.local_model",
+    "randomized_response": "sfumato.run.textbook_response",
     # Factorization norms
     "FactorizationNorm": "sfumato.study.matrix_norms",
     "MatrixFactorization": "sfumato.study.matrix_norms",

@@ -24,6 +24,8 @@ from sfumato.run.textbook_linear import factorization_mechanism as factorization
 from sfumato.run.textbook_linear import gaussian_mechanism as gaussian_mechanism
 from sfumato.run.textbook_linear import laplace_mechanism as laplace_mechanism
 from sfumato.run.textbook_linear import projection_mechanism as projection_mechanism
+from sfumato.run.textbook_response import ResponseOutcome as ResponseOutcome
+from sfumato.run.textbook_response import randomized_response as randomized_response
 from sfumato.run.textbook_sparse import SparseOutcome as SparseOutcome
 from sfumato.run.textbook_sparse import above_threshold as above_threshold
 from sfumato.run.textbook_sparse import numeric_sparse as numeric_sparse
@@ -73,14 +75,12 @@ from sfumato.study.experts import weights_error as weights_error
 from sfumato.study.experts import weights_rows_needed as weights_rows_needed
 from sfumato.study.local_factorization import LocalFactorization as LocalFactorization
 from sfumato.study.local_model import RandomizedResponse as RandomizedResponse
-from sfumato.study.local_model import ResponseOutcome as ResponseOutcome
 from sfumato.study.local_model import UnaryEncoding as UnaryEncoding
 from sfumato.study.local_model import encode_table as encode_table
 from sfumato.study.local_model import estimate_reports as estimate_reports
 from sfumato.study.local_model import estimate_table as estimate_table
 from sfumato.study.local_model import joint_response as joint_response
 from sfumato.study.local_model import product_queries as product_queries
-from sfumato.study.local_model import randomized_response as randomized_response
 from sfumato.study.local_model import response_error as response_error
 from sfumato.study.local_model import response_rows_needed as response_rows_needed
 from sfumato.study.matrix_norms import FactorizationNorm as FactorizationNorm

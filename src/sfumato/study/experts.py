@@ -42,8 +42,10 @@ from sfumato.errors import PlanError
 from sfumato.planning.public_draws import Draws
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.gaussian import float_down
+from sfumato.study.matrix_norms import dense_queries
 from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array
+from sfumato.workload.workload import Workload
 
 __all__ = [
     "Experts",
@@ -494,7 +496,7 @@ def multiplicative_weights(
 
 @overload
 def multiplicative_weights(
-    queries: npt.ArrayLike,
+    queries: npt.ArrayLike | Workload,
     data: npt.ArrayLike,
     *,
     alpha: float,
@@ -503,7 +505,7 @@ def multiplicative_weights(
 
 
 def multiplicative_weights(
-    queries: npt.ArrayLike | int,
+    queries: npt.ArrayLike | Workload | int,
     data: npt.ArrayLike | int,
     n: float | None = None,
     budget: Budget | None = None,
@@ -525,8 +527,9 @@ def multiplicative_weights(
     cells and records and a budget, this is `weights_error`, as before.
 
     Args:
-        queries: A matrix with a row per query.
-        data: A histogram of made-up data: a count per cell.
+        queries: A matrix with a row per query, or a workload.
+        data: A histogram of made-up data: a count per cell, of a workload's domain in its shape or
+            in one row. No table: exact answers of one must not come out.
         n: The number of records of `weights_error`.
         budget: The budget of `weights_error`.
         alpha: How far an answer may be off before it is corrected, as a share of the records.
@@ -554,6 +557,9 @@ def multiplicative_weights(
             raise PlanError("numbers of queries and cells go with n, records, and a budget")
         options = {"beta": beta, "spread": spread, "sensitivity": sensitivity}
         return weights_error(queries, data, n, budget, **options)
+    if isinstance(queries, Workload):
+        queries = dense_queries(queries, "multiplicative_weights")
+        data = _flat_counts(data)
     matrix, counts = np.asarray(queries, np.float64), np.asarray(data, np.float64)
     if matrix.ndim != 2 or counts.shape != matrix.shape[1:] or not np.isfinite(matrix).all():
         raise PlanError("queries are a matrix with a column per cell, data a count per cell")
@@ -564,6 +570,17 @@ def multiplicative_weights(
         raise PlanError("say how far answers may be off: alpha=, a share of the records")
     _check(alpha=alpha)
     return _learnt(matrix, counts / total, total, alpha, rate)
+
+
+def _flat_counts(data: object) -> Array:
+    """The histogram of a domain in one row; a table is refused, whose answers would be exact."""
+    array = np.asarray(data) if isinstance(data, np.ndarray | list | tuple) else np.zeros(0, object)
+    if array.dtype.kind not in "iubf":
+        raise PlanError(
+            "without privacy exact answers come out, so that data are a histogram of made-up "
+            "records, a count per cell; private_multiplicative_weights reads tables"
+        )
+    return np.asarray(array, np.float64).reshape(-1)
 
 
 def _learnt(

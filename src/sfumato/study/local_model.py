@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.errors import BudgetError, PlanError, SchemaError, TooLarge, WorkloadError
-from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, integers_below, system_words
 from sfumato.study.study_limits import LIMITS
 
@@ -40,7 +39,6 @@ __all__ = [
     "LocalAnswers",
     "LocalEstimate",
     "RandomizedResponse",
-    "ResponseOutcome",
     "UnaryEncoding",
     "centred",
     "checked_queries",
@@ -55,7 +53,6 @@ __all__ = [
     "keep_threshold",
     "normal_quantile",
     "product_queries",
-    "randomized_response",
     "respond",
     "response_error",
     "response_rows_needed",
@@ -879,171 +876,3 @@ class UnaryEncoding:
             )
         ones, n = bits.sum(axis=0), len(bits)
         return cast(Floats, (ones - n * float(self.other)) / float(self.gap))
-
-
-# Randomized response of the notes, all at once
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ResponseOutcome:
-    """Reports, and unbiased answers from them.
-
-    Args:
-        answers: One number per query: sums over persons, or counts of codes.
-        reports: What the persons sent.
-        response: How: probabilities and epsilon.
-        queries: How many queries were answered.
-        spread: The largest range of a query over the codes (or persons' bits).
-        n: How many persons reported.
-        over: ``"codes"`` or ``"persons"``.
-    """
-
-    answers: Floats
-    reports: Codes
-    response: RandomizedResponse | UnaryEncoding
-    queries: int
-    spread: float
-    n: int
-    over: str
-
-    @property
-    def epsilon(self) -> float:
-        """What every person spent, in the local model; there is no ledger to debit."""
-        return float(self.response.epsilon)
-
-    @property
-    def cost(self) -> Cost:
-        """The same as a cost: each person's report alone is epsilon-DP."""
-        return Cost.pure(Fraction(self.response.epsilon))
-
-    @property
-    def noise(self) -> dict[str, float]:
-        """The exact probabilities of a report, as floats: of the true code, and of each other."""
-        return {"keep": float(self.response.keep), "other": float(self.response.other)}
-
-    def error_bound(self, beta: float = 0.05) -> float:
-        """All answers are within this with probability 1 - beta: Hoeffding and a union bound.
-
-        Args:
-            beta: The probability with which it may fail.
-
-        Returns:
-            The bound, in counts.
-
-        Raises:
-            PlanError: Beta is no probability.
-        """
-        log_term = math.log(2 * self.queries / _checked_beta(beta))
-        return self.spread / float(self.response.gap) * math.sqrt(self.n * log_term / 2)
-
-    def __repr__(self) -> str:
-        kind = type(self.response).__name__
-        first = ", ".join(f"{a:.6g}" for a in self.answers[:6].tolist())
-        return (
-            f"randomized response ({kind}, {self.response.size} codes) of {self.n:,} persons at "
-            f"epsilon = {self.epsilon:g} each\n"
-            f"  noise    keeps with {self.noise['keep']:.4g}, others {self.noise['other']:.4g}\n"
-            f"  error    within {self.error_bound():,.4g} with probability 0.95 (Hoeffding)\n"
-            f"  answers  {first}{', ...' if len(self.answers) > 6 else ''}"
-        )
-
-
-def randomized_response(
-    data: npt.ArrayLike,
-    queries: npt.ArrayLike | None = None,
-    *,
-    epsilon: Fraction | float,
-    size: int = 2,
-    encoding: Literal["direct", "unary", "symmetric-unary"] = "direct",
-    over: Literal["codes", "persons"] = "codes",
-    random: WordSource | None = None,
-) -> ResponseOutcome:
-    """Randomized response: every person reports for themselves, and answers follow unbiased.
-
-    One bit per person (``size=2``) is kept with probability ``e^eps / (1 + e^eps)``, a code of
-    ``size`` many with ``e^eps / (e^eps + size - 1)``; ``"unary"`` sends a bit for every code
-    (`UnaryEncoding`), better from about ``3 e^eps + 2`` codes on.
-
-    ``queries`` over ``"codes"`` have a column per code: ``q . h``, h the histogram. Over
-    ``"persons"`` (bits alone; Wang's indicator representation) they have a column per person:
-    ``sum_i q_i x_i``, estimated by ``sum_i q_i (0.5 + (Y_i - 0.5) / (2p - 1))``. None asks for
-    every code, or for the sum of the bits.
-
-    Privacy: epsilon-local differential privacy of every report (Warner 1965; Kairouz, Bonawitz,
-    Ramage 2016; docs/proofs/randomized-response.md); any number of queries costs nothing more.
-    Neighbours: the data of one person replaced by any other.
-    Error: all answers within ``(spread / gap) sqrt(n ln(2k/beta) / 2)`` with probability 1 - beta.
-
-    Args:
-        data: One true bit or code per person.
-        queries: A row per query; None for all codes, or the sum of all bits.
-        epsilon: What every person spends.
-        size: How many codes there are.
-        encoding: ``"direct"``, ``"unary"`` (optimized) or ``"symmetric-unary"``.
-        over: Whether queries are over codes or over persons.
-        random: Words of a demonstration (`SeededWords`); the system's if None.
-
-    Returns:
-        Reports, answers, probabilities and the error bound.
-
-    Raises:
-        BudgetError: Epsilon is out of range.
-        SchemaError: A code is out of range.
-        WorkloadError: The queries do not fit.
-
-    >>> import numpy as np
-    >>> import sfumato as sf
-    >>> bits = np.arange(10_000) % 4 == 0
-    >>> result = sf.study.randomized_response(bits, [[0, 1]], epsilon=1)
-    >>> bool(abs(result.answers[0] - 2500) <= result.error_bound(1e-9))
-    True
-    """
-    codes = np.asarray(data)
-    codes = codes.astype(np.int64) if codes.dtype.kind == "b" else codes
-    if codes.ndim != 1 or not codes.size:
-        raise SchemaError(f"data are one code per person in one row, got shape {codes.shape}")
-    if encoding not in ("direct", "unary", "symmetric-unary"):
-        raise SchemaError(f'encoding is "direct", "unary" or "symmetric-unary", got {encoding!r}')
-    if over not in ("codes", "persons"):
-        raise WorkloadError(f'queries are over "codes" or over "persons", got {over!r}')
-    if over == "persons":
-        if encoding != "direct" or size != 2:
-            raise WorkloadError("queries over persons are of one bit each: size=2, direct")
-        return _over_persons(codes, queries, RandomizedResponse(epsilon, 2), random)
-    response: RandomizedResponse | UnaryEncoding
-    if encoding == "direct":
-        response = RandomizedResponse(epsilon, size)
-        reports = response.encode(codes, random)
-        counts = estimate_reports(response, reports).counts
-    else:
-        kind: Literal["symmetric", "optimized"]
-        kind = "optimized" if encoding == "unary" else "symmetric"
-        response = UnaryEncoding(epsilon, size, kind)
-        reports = response.encode(codes, random)
-        counts = response.estimate(reports)
-    matrix = np.eye(size) if queries is None else np.atleast_2d(np.asarray(queries, np.float64))
-    if matrix.shape[1] != size or not np.isfinite(matrix).all():
-        raise WorkloadError(f"queries over codes have {size} finite columns, got {matrix.shape}")
-    # One report moves the estimate of q . h by q's range over gap; of unary ones by its bits' sum.
-    ranges = np.ptp(matrix, axis=1) if encoding == "direct" else np.abs(matrix).sum(axis=1)
-    spread = float(ranges.max())
-    return ResponseOutcome(
-        matrix @ counts, reports, response, len(matrix), spread, codes.size, over
-    )
-
-
-def _over_persons(
-    bits: Codes,
-    queries: npt.ArrayLike | None,
-    response: RandomizedResponse,
-    random: WordSource | None,
-) -> ResponseOutcome:
-    n = bits.size
-    matrix = np.ones((1, n)) if queries is None else np.atleast_2d(np.asarray(queries, np.float64))
-    if matrix.shape[1] != n or not np.isfinite(matrix).all():
-        raise WorkloadError(f"queries over {n} persons have as many columns, got {matrix.shape}")
-    reports = response.encode(bits, random)
-    estimate = 0.5 + (reports - 0.5) / float(response.gap)
-    # Report i moves an answer by |q_i| / gap: Hoeffding's sum of squares, as n times a square.
-    spread = math.sqrt(float((matrix**2).sum(axis=1).max()) / n)
-    return ResponseOutcome(matrix @ estimate, reports, response, len(matrix), spread, n, "persons")

@@ -12,7 +12,7 @@ Casacuberta et al. 2022, "Widespread underestimation of sensitivity").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
@@ -43,6 +43,8 @@ __all__ = [
     "exact_values",
     "flat_answers",
     "measure",
+    "reported",
+    "tallied_reports",
 ]
 
 
@@ -114,6 +116,43 @@ def flat_answers(exact: Exact, terms: Sequence[Term], bits: int) -> Sensitive[Se
     pairs = zip(exact.values.reveal(), terms, strict=True)
     shifts = ((values, bits - term.fraction_bits - term.unit_bits) for values, term in pairs)
     return Sensitive([int(v) << shift for values, shift in shifts for v in values])
+
+
+def reported(
+    codes: Sensitive[Integers],
+    encode: Callable[[Integers, WordSource], Integers],
+    random: WordSource,
+) -> Integers:
+    """The report of every person in turn: what ``encode`` makes of their codes.
+
+    Privacy: that of ``encode`` for one code, a local randomizer (Claims 1 and 5 of
+    docs/proofs/randomized-response.md).
+    Neighbours: the code of one person replaced by any other.
+    """
+    return encode(codes.reveal(), random)
+
+
+def tallied_reports(
+    counts: Sensitive[Sequence[int]],
+    encode: Callable[[Integers, WordSource], Integers],
+    size: int,
+    random: WordSource,
+) -> tuple[list[int], int]:
+    """How many reports say each code, or have a 1 there, and how many there are.
+
+    Records are taken from their counts, so in the order of their codes: reports in this order would
+    tell the codes, and only their sums leave (docs/proofs/randomized-response.md, Claim 6).
+    Privacy: that of ``encode`` for one code; the number of records must be public.
+    Neighbours: one record replaced by any other, none of them dropped.
+    """
+    codes = np.repeat(np.arange(size, dtype=np.int64), counts.reveal())
+    tally = np.zeros(size, dtype=np.int64)
+    block = max(1, LIMITS.values_at_once // size)
+    for start in range(0, codes.size, block):
+        reports = encode(codes[start : start + block], random)
+        is_one_code = reports.ndim == 1
+        tally += np.bincount(reports, minlength=size) if is_one_code else reports.sum(axis=0)
+    return [int(t) for t in tally], int(codes.size)
 
 
 def _in_units(exact: Numbers, bits: int) -> Numbers:

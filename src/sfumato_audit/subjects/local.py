@@ -3,38 +3,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource
+from sfumato.run.textbook_response import randomized_response
 from sfumato.study.local_factorization import LocalFactorization
 from sfumato.study.local_model import (
     RandomizedResponse,
     UnaryEncoding,
     encode_table,
-    randomized_response,
 )
 from sfumato.types import Array
+from sfumato.vault.measure import tallied_reports
+from sfumato.vault.sensitive import Sensitive
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject, Table
 
 __all__ = [
     "local_subjects",
     "one_bit_subject",
+    "tallied_subject",
     "unary_subject",
 ]
 
 
 Code = tuple[int]
 SIZES = (2, 3)
+CODES = 5  # of the records of a table
+CALLS = 16  # how much slower a call for every run is than one for all of them
 ROOM = "sfumato.study.local_model"
 ENCODE = f"{ROOM}.RandomizedResponse.encode"
+BY_NAME = "sfumato.run.textbook_response.randomized_response"
 
 
-def local_subjects() -> tuple[Subject[Code] | Subject[Table], ...]:
-    """One bit, one of eight codes, a row, one bit of a factorization, and bits of all codes."""
+def local_subjects() -> tuple[Subject[Code] | Subject[Table] | Subject[tuple[int, ...]], ...]:
+    """One bit, one of eight codes, a row, a bit of a factorization, bits of all codes, a table."""
     return (
         _response(2),
         _response(8),
@@ -42,6 +49,7 @@ def local_subjects() -> tuple[Subject[Code] | Subject[Table], ...]:
         one_bit_subject("local factorization", 1),
         unary_subject("unary encoding"),
         unary_subject("unary encoding, symmetric", kind="symmetric"),
+        tallied_subject("reports of a table, tallied"),
     )
 
 
@@ -92,8 +100,48 @@ def unary_subject(
 
     pairs = (Pair("first code becomes last", (0,), (3,)),)
     unary = f"{ROOM}.UnaryEncoding"
-    covers = frozenset({unary, f"{unary}.encode", f"{ROOM}.randomized_response"})
+    covers = frozenset({unary, f"{unary}.encode", BY_NAME})
     return Subject(name, Claim.of(Cost.pure(1)), pairs, sampler, covers, is_broken=is_broken)
+
+
+def tallied_subject(name: str, is_broken: bool = False) -> Subject[tuple[int, ...]]:
+    """Records of a table by their counts: what leaves are sums of reports.
+
+    The wrong one tells the reports in the order in which counts list the records: one replaced
+    record moves all that stand between its two codes.
+    """
+    response = RandomizedResponse(1, CODES)
+
+    def sampler(counts: tuple[int, ...]) -> Sampler:
+        codes = np.repeat(np.arange(CODES), counts)
+        randomized_response(codes, epsilon=1, size=CODES)  # the same, by its name
+
+        def run(runs: int, source: WordSource) -> Array:
+            if is_broken:
+                reports = response.encode(np.tile(codes, (runs, 1)), source)
+                return reports.astype(np.float64)
+            box = Sensitive[Sequence[int]](counts)
+            rows = [tallied_reports(box, response.encode, CODES, source)[0] for _ in range(runs)]
+            return np.array(rows, dtype=np.float64)
+
+        return run
+
+    pairs = (
+        Pair("the first code becomes the last", (1,) * CODES, (0, 1, 1, 1, 2)),
+        Pair("the only record is replaced", (1, 0, 0, 0, 0), (0, 0, 0, 0, 1)),
+    )
+    measure = "sfumato.vault.measure"
+    covers = frozenset({f"{measure}.tallied_reports", f"{measure}.reported", BY_NAME})
+    slowness = 1 if is_broken else CALLS
+    return Subject(
+        name,
+        Claim.of(Cost.pure(1)),
+        pairs,
+        sampler,
+        frozenset() if is_broken else covers,
+        slowness=slowness,
+        is_broken=is_broken,
+    )
 
 
 def _row() -> Subject[Table]:

@@ -6,10 +6,12 @@ from __future__ import annotations
 from math import log, sqrt
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.privacy.budget import Budget
 from sfumato.study.experts import (
@@ -149,6 +151,29 @@ def test_multiplicative_weights_without_privacy_update_no_more_often_than_they_c
     slow = multiplicative_weights(matrix, counts, alpha=0.1, rate=0.1)
     assert len(slow.updates) <= slow.updates_bound
     assert "without privacy" in repr(learnt)
+
+
+def test_multiplicative_weights_of_a_workload_are_those_of_its_matrix_and_no_table_is_read() -> (
+    None
+):
+    domain = sf.Domain({"sex": 2, "age": 4})
+    counts = np.array([[300, 10, 250, 40], [5, 60, 70, 265]])
+    workload = sf.ranges(domain, "age")
+    matrix = _rows_of(workload, (2, 4))
+    by_matrix = multiplicative_weights(matrix, counts.ravel(), alpha=0.02)
+    by_workload = multiplicative_weights(workload, counts, alpha=0.02)
+    np.testing.assert_allclose(by_workload.answers, by_matrix.answers)
+    assert by_workload.updates == by_matrix.updates
+    table = pd.DataFrame({"sex": [0, 1], "age": [2, 3]})
+    with pytest.raises(PlanError, match="reads tables"):
+        multiplicative_weights(workload, table, alpha=0.02)
+
+
+def _rows_of(workload: sf.Workload, shape: tuple[int, int]) -> np.ndarray:
+    """The matrix of a workload from its answers to every unit table."""
+    units = np.eye(shape[0] * shape[1]).reshape(-1, *shape)
+    answers = [[np.ravel(a) for a in workload.evaluate(u)] for u in units]
+    return np.stack([np.concatenate(a) for a in answers], axis=1)
 
 
 def test_the_earlier_call_of_multiplicative_weights_is_the_theorem() -> None:

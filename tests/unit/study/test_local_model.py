@@ -14,14 +14,13 @@ import pytest
 from flint import arb, ctx
 
 import sfumato.study.local_model as local
-from sfumato.errors import BudgetError, SchemaError, SfumatoError, TooLarge
+from sfumato.errors import BudgetError, SchemaError, TooLarge
 from sfumato.study import local_model
 from sfumato.study.local_model import (
     RandomizedResponse,
     UnaryEncoding,
     exp_down,
     keep_threshold,
-    randomized_response,
     respond,
 )
 from sfumato.study.study_limits import LIMITS
@@ -317,54 +316,3 @@ def test_no_unary_report_is_more_than_e_epsilon_times_likelier_from_another_code
     wrong = UnaryEncoding(2 * Fraction(epsilon), 3, "symmetric").likelihood_ratio
     assert arb(wrong.numerator) / wrong.denominator > bound
     ctx.prec = old
-
-
-@pytest.mark.parametrize("encoding", ["direct", "unary", "symmetric-unary"])
-def test_randomized_response_is_unbiased_over_codes_and_within_its_bound(encoding):
-    words, codes = SeededWords(11), np.repeat(np.arange(5), [400, 300, 200, 100, 0])
-    runs = [
-        randomized_response(codes, epsilon=2, size=5, encoding=encoding, random=words)
-        for _ in range(60)
-    ]
-    answers = np.array([r.answers for r in runs])
-    truth = np.bincount(codes, minlength=5)
-    off = np.abs(answers - truth).max(axis=1)
-    assert (off > runs[0].error_bound(0.05)).mean() <= 0.15
-    spread = answers.std(axis=0) / np.sqrt(len(runs))
-    assert (np.abs(answers.mean(axis=0) - truth) < 5 * spread).all()
-    assert runs[0].epsilon == 2
-    assert runs[0].reports.shape == ((1000,) if encoding == "direct" else (1000, 5))
-    assert "Hoeffding" in repr(runs[0])
-
-
-def test_queries_over_persons_are_sums_of_unbiased_bits():
-    """The notes' 0.5 + (Y - 0.5) / (2p - 1), summed over the persons of a query."""
-    bits = np.arange(2000) % 3 == 0
-    queries = np.random.default_rng(1).integers(0, 2, (8, 2000))
-    result = randomized_response(bits, queries, epsilon=1, over="persons", random=SeededWords(12))
-    p = float(result.response.keep)
-    by_hand = queries @ (0.5 + (result.reports - 0.5) / (2 * p - 1))
-    np.testing.assert_allclose(result.answers, by_hand)
-    assert np.abs(result.answers - queries @ bits).max() <= result.error_bound(1e-6)
-    total = randomized_response(bits, epsilon=1, over="persons", random=SeededWords(13))
-    assert abs(total.answers[0] - bits.sum()) <= total.error_bound(1e-6)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: randomized_response([0, 2], epsilon=1),
-        lambda: randomized_response([[0, 1]], epsilon=1),
-        lambda: randomized_response([0, 1], [[1, 0, 0]], epsilon=1),
-        lambda: randomized_response([0, 1], [[1, 0, 0]], epsilon=1, over="persons"),
-        lambda: randomized_response([0, 1], epsilon=1, over="tables"),
-        lambda: randomized_response([0, 1], epsilon=1, encoding="binary"),
-        lambda: randomized_response([0, 1], epsilon=1, size=3, over="persons"),
-        lambda: UnaryEncoding(1, 3, "other"),
-        lambda: UnaryEncoding(1, 3).estimate([[0, 1]]),
-        lambda: randomized_response([0, 1], epsilon=0),
-    ],
-)
-def test_what_is_no_randomized_response_is_refused(call):
-    with pytest.raises(SfumatoError):
-        call()
