@@ -159,17 +159,20 @@ class Plan(ReleasePlan["Release"]):
         wanted: The mechanism that was asked for, if one was.
         most_records: The public number of records for which a bias was allowed.
         in_ledger: What it takes of the ledger it was planned for.
+        share_records: The public number of records whose shares were asked for.
     """
 
     forecast: Forecast
     wanted: str | None = None
     most_records: int | None = None
     in_ledger: InLedger | None = None
+    share_records: int | None = None
 
     def __repr__(self) -> str:
         ledger = [] if self.in_ledger is None else [f"  ledger: {self.in_ledger.describe()}"]
+        shares = [] if self.share_records is None else [f"  {self.shares}"]
         groups = [f"  {g.name}: {_error(g)}" for g in self.groups[: LIMITS.groups_shown]]
-        return "\n".join([self.headline, *ledger, *groups])
+        return "\n".join([self.headline, *shares, *ledger, *groups])
 
     def _repr_html_(self) -> str:
         """The same for notebooks: groups and candidates side by side."""
@@ -185,7 +188,8 @@ class Plan(ReleasePlan["Release"]):
             else f"<p>... {len(self.groups) - LIMITS.groups_shown} more groups</p>"
         )
         head = "<tr><th>group</th><th>queries</th><th>typical error</th></tr>"
-        return f"<p>{escape(self.headline)}</p><table>{head}{rows}</table>{more}"
+        shares = "" if self.share_records is None else f"<p>{escape(str(self.shares))}</p>"
+        return f"<p>{escape(self.headline)}</p>{shares}<table>{head}{rows}</table>{more}"
 
     @property
     def headline(self) -> str:
@@ -450,6 +454,26 @@ class Plan(ReleasePlan["Release"]):
         """
         return self.forecast.all_within(beta)
 
+    @property
+    def shares(self) -> ShareForecast:
+        """The errors in shares, of a plan with ``shares=True``; `rmse` and the others are counts.
+
+        Raises:
+            PlanError: The plan was not made for shares.
+
+        >>> import sfumato as sf
+        >>> work = sf.prefixes(sf.Domain({"age": 8}, records="all-inside"), "age")
+        >>> plan = sf.plan(work, sf.Budget(mu=1), "replace-one", records=200, shares=True)
+        >>> round(plan.rmse, 2), round(plan.shares.rmse, 4), plan.shares.move
+        (1.48, 0.0074, Fraction(1, 100))
+        """
+        if self.share_records is None:
+            raise PlanError(
+                "this plan is in counts; plan with records = the public number of records and "
+                "shares=True, or ask plan.as_shares(records)"
+            )
+        return self.forecast.as_shares(self.share_records)
+
     def as_shares(self, records: int) -> ShareForecast:
         """The forecast for answers as shares of a public number of records, as in the notes.
 
@@ -543,7 +567,8 @@ class Plan(ReleasePlan["Release"]):
             may_drop_records=True,
             noise=self.strategy.noise,
         )
-        return replace(planned, wanted=self.wanted)  # the request is the same, and so is its key
+        # The request is the same, and so is its key; shares would be of a private number.
+        return replace(planned, wanted=self.wanted)
 
     def release(
         self,
@@ -940,6 +965,7 @@ def plan(
     ledger: PlanLedger | str | PathLike[str] | None = None,
     analyst: str | None = None,
     reuse: Callable[[Strategies], Strategies] | None = None,
+    shares: bool = False,
 ) -> Plan:
     """The best mechanism for a workload and a budget; touches no data and costs nothing.
 
@@ -959,13 +985,14 @@ def plan(
         objective: What is made small: ``"rmse"``, the root mean square error over the queries by
             weight, or ``"max"``, the largest.
         mechanism: The name of one mechanism; None for the best.
-        error: A root mean square error, in counts: the plan then carries the smallest budget that
-            reaches it at this ``delta``.
+        error: A root mean square error, in counts (with ``shares`` in shares): the plan then
+            carries the smallest budget that reaches it at this ``delta``.
         delta: The delta of that budget; 1e-9 unless given.
         unit: Whose presence is protected; one row if None.
         allow_bias: Whether answers may trade noise for a bias, which the forecast and the intervals
             count at its worst; needs ``records``.
-        records: A public number: at most so many records are in the table.
+        records: A public number: at most so many records are in the table; with ``shares`` exactly
+            so many.
         may_drop_records: Whether the table will be a query, a view or an expression, which may drop
             a record that is replaced: then the number of records is private under ``replace-one``,
             too.
@@ -981,6 +1008,8 @@ def plan(
         analyst: Whose allowance counts beside what is left.
         reuse: May give strategies back that were built for the same workload before, for plans at
             many budgets.
+        shares: Whether the plan is for answers as shares of ``records``, the notes' normalisation:
+            ``plan.shares`` has its errors; the release is the same.
 
     Returns:
         The plan; ``print(plan)`` says how well every group will be answered, and at what cost.
@@ -1005,6 +1034,8 @@ def plan(
     folder = cache_folder() if cache else None
     effort = SOLVE_LIMITS.search_multiplications if steps is None else _positive(steps, "steps")
     most_records = _allowed(allow_bias, records)
+    if shares and records is None:
+        raise PlanError("shares are parts of a public number of records: say records = that number")
     # Planned for what is asked, not for how it was written.
     built = Strategies(workload.normal.workload, objective, until, folder, most_records, effort)
     built = built if reuse is None else reuse(built)
@@ -1013,7 +1044,8 @@ def plan(
         spent = budget
         if spent is None:
             rest = (neighbours, mechanism, delta, unit, workload, kind)
-            spent = smallest_budget(built, error, *rest, may_drop_records=may_drop_records)
+            counts = error * records if error and shares and records else error
+            spent = smallest_budget(built, counts, *rest, may_drop_records=may_drop_records)
         how = (neighbours, objective, mechanism, unit, progress, kind)
         best = choose(
             built.workload,
@@ -1024,7 +1056,11 @@ def plan(
             written=workload,
         )
         wanted = mechanism or (None if noise is None else f"{noise} noise")
-        return Plan(as_asked(best, workload), wanted, most_records)
+        made = Plan(as_asked(best, workload), wanted, most_records)
+        if shares and records is not None:
+            made.as_shares(records)  # refused here, not when errors are read
+            made = replace(made, share_records=records)
+        return made
 
     best = of_noise(noise)
     if ledger is None:

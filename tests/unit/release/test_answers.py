@@ -218,6 +218,30 @@ def test_shares_of_a_private_number_of_records_are_refused():
         public.as_shares(0)
 
 
+def test_a_plan_for_shares_says_its_errors_in_both_units_and_is_the_same_release():
+    domain = sf.Domain({"age": 8}, records="all-inside")
+    work = sf.prefixes(domain, "age")
+    counts = sf.plan(work, sf.Budget(mu=1), "replace-one")
+    shares = sf.plan(work, sf.Budget(mu=1), "replace-one", records=200, shares=True)
+    assert shares.rmse == counts.rmse
+    assert shares.digest() == counts.digest()
+    assert shares.shares.rmse == pytest.approx(counts.rmse / 200)
+    assert (shares.shares.move, shares.shares.records) == (Fraction(1, 100), 200)
+    assert "2/n = 0.01" in repr(shares)
+    assert "2/n = 0.01" in shares._repr_html_()
+    assert "2/n" not in repr(counts)
+    with pytest.raises(sf.PlanError, match="in counts"):
+        counts.shares  # noqa: B018
+    # The notes' alpha: an error in shares to reach.
+    small = sf.plan(work, error=0.01, neighbours="replace-one", records=200, shares=True)
+    assert small.shares.rmse == pytest.approx(0.01, rel=0.01)
+    assert small.rmse == pytest.approx(2, rel=0.01)
+    with pytest.raises(sf.PlanError, match="say records"):
+        sf.plan(work, sf.Budget(mu=1), "replace-one", shares=True)
+    with pytest.raises(sf.PlanError, match="all-inside"):
+        sf.plan(work, sf.Budget(mu=1), "add-remove", records=200, shares=True)
+
+
 @pytest.fixture(scope="module")
 def with_means():
     """A release whose number of records is public, with an attribute called like a column."""
