@@ -22,7 +22,7 @@ import sfumato as sf
 from bench import adult, explicit, implicit
 from bench.tell import show
 from sfumato.refine.reconstruct import reconstruct, released_tables, released_total
-from sfumato.vault.measure import count, measure
+from sfumato.vault.mechanisms.measure import count, measure
 from sfumato.vault.tables import open_table
 
 __all__ = ["Found", "census", "main", "yes_no"]

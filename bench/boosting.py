@@ -26,7 +26,7 @@ from bench.explicit import Words
 from bench.tell import show
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.run.linear import Plan
-from sfumato.vault.measure import count, measure
+from sfumato.vault.mechanisms.measure import count, measure
 from sfumato.vault.tables import open_table
 
 __all__ = ["CASES", "Case", "Row", "main", "measured_case"]

@@ -36,7 +36,7 @@ from bench.live import ONE_THREAD
 from bench.tell import Effort
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.run.linear import Plan
-from sfumato.vault.measure import count, measure
+from sfumato.vault.mechanisms.measure import count, measure
 from sfumato.vault.tables import open_table
 
 __all__ = ["REDUCTIONS", "RUNS", "Found", "Reduction", "Run", "reduction", "run", "run_alone"]

@@ -48,7 +48,7 @@ from sfumato.refine.rows import fit_rows
 from sfumato.refine.shrink import with_prior
 from sfumato.run.linear import Plan
 from sfumato.solve.nonnegative import project_to_simplex
-from sfumato.vault.measure import count, measure
+from sfumato.vault.mechanisms.measure import count, measure
 from sfumato.vault.tables import open_table
 
 __all__ = ["EPSILONS", "RUNS", "WAYS", "Found", "Run", "released", "run_alone"]

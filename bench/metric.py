@@ -34,7 +34,7 @@ from sfumato.refine.reconstruct import (
     released_total,
 )
 from sfumato.run.linear import Plan
-from sfumato.vault.measure import count, measure
+from sfumato.vault.mechanisms.measure import count, measure
 from sfumato.vault.tables import open_table
 
 __all__ = ["Listed", "Tables", "listed", "main", "tables"]

@@ -58,7 +58,7 @@ def measured(queries: str, size: int) -> Large:
 
     import sfumato as sf
     from bench.cases import along
-    from sfumato.vault.measure import count, measure
+    from sfumato.vault.mechanisms.measure import count, measure
     from sfumato.vault.tables import open_table
 
     _warm()

@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.tell import Effort, show
 from sfumato.random import system_words
-from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.mechanisms.noise import discrete_laplace, rounded_gaussian
 
 __all__ = ["Row", "main", "run"]
 

@@ -42,7 +42,7 @@ from sfumato.errors import BudgetExhausted
 from sfumato.random import system_words
 from sfumato.session.histogram import Estimate
 from sfumato.session.session import start_of
-from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.mechanisms.noise import discrete_laplace, rounded_gaussian
 from sfumato.workload.predicates import And, Condition, In
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.workload import marginal

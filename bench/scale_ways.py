@@ -165,7 +165,7 @@ def _release(cells: int, folder: Path) -> dict[str, object]:
     import sfumato as sf
     from sfumato.measurement import Measured
     from sfumato.release.release import Release
-    from sfumato.vault.measure import count, measure
+    from sfumato.vault.mechanisms.measure import count, measure
 
     domain = Domain({f"x{i}": size for i, size in enumerate(SHAPES[cells])})
     draw = np.random.default_rng(0)

@@ -33,7 +33,7 @@ from sfumato.domain.domain import domain_from
 from sfumato.errors import SfumatoError
 from sfumato.toml import parse_toml
 from sfumato.workload.question import questions_of
-from sfumato.workload.workload_file import constraints_from, workload_from
+from sfumato.workload.statements.workload_file import constraints_from, workload_from
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient

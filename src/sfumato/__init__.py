@@ -114,7 +114,7 @@ if TYPE_CHECKING:
     from sfumato.workload.build import windows as windows
     from sfumato.workload.constraints import Constraints as Constraints
     from sfumato.workload.predicates import attribute as attribute
-    from sfumato.workload.sql import sql as sql
+    from sfumato.workload.statements.sql import sql as sql
     from sfumato.workload.workload import Workload as Workload
 
 
@@ -172,7 +172,7 @@ _HOMES = {
     "prefixes": "sfumato.workload.build",
     "product": "sfumato.workload.build",
     "ranges": "sfumato.workload.build",
-    "sql": "sfumato.workload.sql",
+    "sql": "sfumato.workload.statements.sql",
     "standard_deviations": "sfumato.workload.build",
     "sums": "sfumato.workload.build",
     "top": "sfumato.domain.discovery",

@@ -31,13 +31,13 @@ from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource
 from sfumato.run.choose import plan_selection
 from sfumato.session.session_plan import UNIT as PERSON
-from sfumato.strategy.atoms import in_span
 from sfumato.strategy.base import Block, Strategy
+from sfumato.strategy.laplace.atoms import in_span
 from sfumato.types import Array, Integers, Noise
-from sfumato.vault.k_norm import KNorm
-from sfumato.vault.measure import Exact, count
-from sfumato.vault.noise import discrete_laplace, rounded_gaussian
-from sfumato.vault.select import exponential_mechanism
+from sfumato.vault.mechanisms.k_norm import KNorm
+from sfumato.vault.mechanisms.measure import Exact, count
+from sfumato.vault.mechanisms.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.mechanisms.select import exponential_mechanism
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import marginals, predicates, prefixes
 from sfumato.workload.predicates import attribute

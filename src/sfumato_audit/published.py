@@ -24,7 +24,7 @@ import numpy as np
 from sfumato.errors import PlanError
 from sfumato.random import WordSource, system_words
 from sfumato.types import Array
-from sfumato.vault.noise import discrete_laplace
+from sfumato.vault.mechanisms.noise import discrete_laplace
 from sfumato_audit.audit_limits import LIMITS
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import FAST, Effort, Pair, Sampler, Subject, examine

@@ -42,11 +42,11 @@ OUTSIDE = (  # modules that promise privacy outside of the vault
     "sfumato.run.correct",
     "sfumato.run.discover",
     "sfumato.run.rounds",
-    "sfumato.run.textbook_choice",
-    "sfumato.run.textbook_linear",
-    "sfumato.run.textbook_response",
-    "sfumato.run.textbook_sparse",
-    "sfumato.run.textbook_weights",
+    "sfumato.run.textbook.choice_mechanisms",
+    "sfumato.run.textbook.linear_mechanisms",
+    "sfumato.run.textbook.local_responses",
+    "sfumato.run.textbook.sparse_vectors",
+    "sfumato.run.textbook.private_weights",
     "sfumato.run.watch",
 )
 # "Privacy: none" says that what is returned stays in the vault; post-processing touches no data.

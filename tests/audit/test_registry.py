@@ -38,14 +38,14 @@ def test_a_mechanism_without_an_audit_is_noticed(sound, monkeypatch):
 
 
 def test_a_door_without_an_audit_is_noticed(sound, monkeypatch):
-    from sfumato.vault import select
+    from sfumato.vault.mechanisms import select
 
     def fresh() -> None:
         """Privacy: epsilon-DP, says nobody but this line."""
 
     fresh.__module__ = select.__name__
     monkeypatch.setattr(select, "fresh", fresh, raising=False)
-    assert registry.uncovered(sound) == {"sfumato.vault.select.fresh"}
+    assert registry.uncovered(sound) == {"sfumato.vault.mechanisms.select.fresh"}
 
 
 def test_an_audit_of_a_wrong_mechanism_covers_nothing(sound):

@@ -134,7 +134,7 @@ def test_failures_between_counting_and_noise_never_show_an_exact_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The error text itself holds the exact counts, as an engine's might."""
-    monkeypatch.setattr("sfumato.vault.measure.add_noise", _raise(kind, repr))
+    monkeypatch.setattr("sfumato.vault.mechanisms.measure.add_noise", _raise(kind, repr))
     monkeypatch.setenv("SFUMATO_FRAMES", "1")
     assert _release(folder) in (1, 2)
     caught = capsys.readouterr()
@@ -145,7 +145,9 @@ def test_failures_between_counting_and_noise_never_show_an_exact_count(
 def test_a_traceback_of_python_never_shows_an_exact_count(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sfumato.vault.measure.add_noise", _raise(RuntimeError, lambda _: "broken"))
+    monkeypatch.setattr(
+        "sfumato.vault.mechanisms.measure.add_noise", _raise(RuntimeError, lambda _: "broken")
+    )
     domain = sf.Domain({"age": 4})
     plan = sf.plan(sf.marginals(domain, 1), sf.Budget(epsilon=1))
     with pytest.raises(RuntimeError, match="broken") as caught:
@@ -154,7 +156,7 @@ def test_a_traceback_of_python_never_shows_an_exact_count(
 
 
 def test_what_the_vault_holds_has_no_repr(folder: Path) -> None:
-    from sfumato.vault.measure import count
+    from sfumato.vault.mechanisms.measure import count
     from sfumato.vault.tables import open_table
 
     domain = sf.Domain({"age": 4})

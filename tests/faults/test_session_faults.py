@@ -17,7 +17,7 @@ from sfumato.errors import LedgerError
 from sfumato.ledger.ledger import Ledger
 from sfumato.session.epochs import Epochs
 from sfumato.session.session_answers import Answer
-from sfumato.vault.sparse import SparseVector
+from sfumato.vault.mechanisms.sparse import SparseVector
 from tests.faults.session_child import (
     ASKED,
     BUDGET,

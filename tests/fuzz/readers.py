@@ -33,11 +33,11 @@ from sfumato.session.client import Reply, _parsed
 from sfumato.session.session_answers import Answer, paid_answer
 from sfumato.toml import TomlFile, parse_toml
 from sfumato.vault import files as csv_module
+from sfumato.vault.mechanisms.sparse import Discoverer, SparseVector
 from sfumato.vault.sources import CSV_RULES
-from sfumato.vault.sparse import Discoverer, SparseVector
 from sfumato.workload.question import questions_of
 from sfumato.workload.sql_where import sql_condition
-from sfumato.workload.workload_file import constraints_from, workload_from
+from sfumato.workload.statements.workload_file import constraints_from, workload_from
 from sfumato_web.server.config import read_config
 from sfumato_web.server.models import AskAsked, PlanAsked
 from sfumato_web.server.server_limits import (

@@ -170,7 +170,7 @@ def test_an_exact_count_is_in_no_response_header_log_or_metric(
         replies = [client.post(release, headers=ada, json=asked(1e-7))]
         assert replies[0].status_code == 200
         with monkeypatch.context() as patched:
-            patched.setattr("sfumato.vault.measure.add_noise", failing)
+            patched.setattr("sfumato.vault.mechanisms.measure.add_noise", failing)
             replies.append(client.post(release, headers=ada, json=asked(5e-8)))
             assert replies[-1].status_code == 500
         replies.append(client.post(release, headers=ada, json=asked(2e-7)))

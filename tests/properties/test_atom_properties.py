@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sfumato.errors import PlanError
 from sfumato.planning.calibrate import calibrate, privacy_loss
-from sfumato.strategy.atoms import atoms_of, in_span, on_atoms
+from sfumato.strategy.laplace.atoms import atoms_of, in_span, on_atoms
 from sfumato.types import Neighbours
 from sfumato.workload.workload import Workload
 from tests.shared.dense import dense_workload

@@ -29,7 +29,7 @@ from sfumato.vault import spark as spark_module
 from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.encode import read_records
-from sfumato.vault.searches import read_grids, read_keys
+from sfumato.vault.mechanisms.searches import read_grids, read_keys
 from sfumato.vault.sources import SqlSource
 from sfumato.vault.spark import Spark
 from sfumato.vault.tables import open_table, public_name

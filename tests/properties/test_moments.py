@@ -20,7 +20,7 @@ import sfumato as sf
 from sfumato.domain.values import UNIT_BITS, Moments, with_moments
 from sfumato.planning.calibrate import privacy_loss
 from sfumato.vault.count import count_marginals
-from sfumato.vault.measure import count
+from sfumato.vault.mechanisms.measure import count
 from sfumato.vault.tables import open_table
 from tests.shared.engine_tables import on_all_engines
 from tests.shared.vault_reference import make_source

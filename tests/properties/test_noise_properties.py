@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 from sfumato.random import bernoulli, integers_below
-from sfumato.vault.noise import BITS, GAUSSIAN, LAPLACE, decide, discrete_laplace, rounded_gaussian
+from sfumato.vault.mechanisms.noise import (
+    BITS,
+    GAUSSIAN,
+    LAPLACE,
+    decide,
+    discrete_laplace,
+    rounded_gaussian,
+)
 from tests.shared.words import GivenWords, SeededWords
 
 words = st.one_of(

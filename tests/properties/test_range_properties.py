@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sfumato.domain.grids import MomentGrid, NumberGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.vault.searches import read_grids
+from sfumato.vault.mechanisms.searches import read_grids
 from sfumato.vault.tables import open_table
 
 FLOATS = st.none() | st.floats() | st.sampled_from(NumberGrid("x").edges)

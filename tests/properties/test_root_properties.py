@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sfumato.domain.domain import Domain
 from sfumato.solve.chain import Chain
 from sfumato.solve.tridiagonal import inverse_fourth_root
-from sfumato.strategy.ordered import GRID_BITS, Points, Rooted, column_bounds
+from sfumato.strategy.one_attribute.ordered import GRID_BITS, Points, Rooted, column_bounds
 
 SOME = st.floats(1e-3, 1e3)
 

@@ -30,7 +30,7 @@ from sfumato.domain.attributes import Category, Integer
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError
 from sfumato.run.linear import Plan
-from sfumato.vault.measure import count
+from sfumato.vault.mechanisms.measure import count
 from sfumato.vault.sources import SqlSource
 from sfumato.vault.tables import Table, open_table
 from tests.shared.engine_tables import in_postgres

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sfumato.vault.stream_noise as vault
+import sfumato.vault.mechanisms.stream_noise as vault
 from sfumato.planning.stream_plans import STRATEGIES, StreamForecast, forecast_stream
 from sfumato.privacy.budget import Budget
 from sfumato.run.stream import follower
-from sfumato.vault.stream_noise import PrivateStream
+from sfumato.vault.mechanisms.stream_noise import PrivateStream
 
 BUDGET = Budget(epsilon=2, delta="1e-6")
 

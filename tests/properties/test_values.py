@@ -24,8 +24,8 @@ from sfumato.domain.values import UNIT_BITS, Values, with_values
 from sfumato.errors import WorkloadError
 from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.vault.count import count_marginals
-from sfumato.vault.measure import count
-from sfumato.vault.select import read_answers
+from sfumato.vault.mechanisms.measure import count
+from sfumato.vault.mechanisms.select import read_answers
 from sfumato.vault.tables import open_table
 from tests.shared.engine_tables import on_all_engines
 from tests.shared.vault_reference import make_source

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sfumato.strategy.stream_filters import COEFFICIENT_BITS, Bank, Filter
+from sfumato.strategy.one_attribute.stream_filters import COEFFICIENT_BITS, Bank, Filter
 
 __all__ = ["ONE", "asked", "dense"]
 

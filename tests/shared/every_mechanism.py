@@ -21,7 +21,7 @@ from sfumato.errors import PlanError
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.run.linear import Plan
-from sfumato.vault.measure import exact_values
+from sfumato.vault.mechanisms.measure import exact_values
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 from tests.shared.dense import dense_workload

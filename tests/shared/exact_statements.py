@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import sfumato as sf
-from sfumato.workload.statement import OutputNumbers
+from sfumato.workload.statements.statement import OutputNumbers
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.planning.planner import choose
 from sfumato.privacy.budget import Budget
 from sfumato.release.release import Release
-from sfumato.vault.measure import add_noise, exact_values
+from sfumato.vault.mechanisms.measure import add_noise, exact_values
 from sfumato.workload.workload import Workload, marginal
 from tests.shared.words import SeededWords
 

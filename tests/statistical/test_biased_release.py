@@ -22,7 +22,7 @@ from sfumato.release.linear_estimates import best_source
 from sfumato.release.release import Release
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.biased import approximate
-from sfumato.vault.measure import add_noise, exact_values
+from sfumato.vault.mechanisms.measure import add_noise, exact_values
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import marginal
 from tests.shared.made_releases import measured

@@ -27,7 +27,7 @@ from sfumato.release.release import Release
 from sfumato.release.rollups import rollups_of
 from sfumato.run.describe import workload_of
 from sfumato.run.linear import LinearRun
-from sfumato.vault.measure import Exact, measure
+from sfumato.vault.mechanisms.measure import Exact, measure
 from sfumato.vault.tables import open_table
 from sfumato.workload.terms import Product
 from tests.shared.words import SeededWords
@@ -175,7 +175,7 @@ def described() -> Described:
 
 def test_every_record_is_counted_once_in_every_column_that_was_discovered(described, monkeypatch):
     """Without noise all answers are the exact counts: nothing falls out of a discovered domain."""
-    none = "sfumato.vault.measure.block_noise"
+    none = "sfumato.vault.mechanisms.measure.block_noise"
     monkeypatch.setattr(none, lambda law, size, words: np.zeros(size, dtype=np.int64))  # noqa: ARG005
     release = described.release("no noise")
     answers = described.intervals(release)

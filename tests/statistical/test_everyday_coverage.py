@@ -21,8 +21,8 @@ import sfumato as sf
 from sfumato.measurement import Measured, Measurement
 from sfumato.privacy.key_laws import OptimalKeys, count_interval
 from sfumato.release.release import Release
-from sfumato.vault.measure import count, measure
-from sfumato.vault.searches import published_numbers
+from sfumato.vault.mechanisms.measure import count, measure
+from sfumato.vault.mechanisms.searches import published_numbers
 from sfumato.vault.tables import open_table
 from tests.shared.made_releases import planned
 from tests.shared.words import SeededWords

@@ -12,7 +12,7 @@ from scipy.stats import binom, chisquare
 
 import sfumato as sf
 from sfumato.privacy.key_laws import GaussianKeys, OptimalKeys, count_interval, shown_level
-from sfumato.vault.searches import published_numbers
+from sfumato.vault.mechanisms.searches import published_numbers
 from tests.shared.words import SeededWords
 
 SURE = 1e-9

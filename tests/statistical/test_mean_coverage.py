@@ -18,7 +18,7 @@ from sfumato.domain.attributes import Category, Numeric
 from sfumato.domain.domain import Domain
 from sfumato.planning.forecast import Forecast
 from sfumato.release.release import Release
-from sfumato.vault.measure import Exact, count, measure
+from sfumato.vault.mechanisms.measure import Exact, count, measure
 from sfumato.vault.tables import open_table
 from sfumato.workload.bins import in_bins
 from tests.shared.made_releases import planned

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr, ndtri
 
 from sfumato.privacy.noise_laws import gaussian_variance, laplace_variance
-from sfumato.vault.noise import (
+from sfumato.vault.mechanisms.noise import (
     GAUSSIAN,
     LAPLACE,
     certified_table,

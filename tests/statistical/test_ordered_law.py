@@ -10,8 +10,8 @@ import sfumato as sf
 from sfumato.domain.domain import Domain
 from sfumato.measurement import Measurement
 from sfumato.planning.calibrate import calibrate
-from sfumato.strategy.ordered import Ordered, ordered
-from sfumato.vault.measure import add_noise, exact_values
+from sfumato.strategy.one_attribute.ordered import Ordered, ordered
+from sfumato.vault.mechanisms.measure import add_noise, exact_values
 from tests.shared.words import SeededWords
 
 RUNS = 400

@@ -9,8 +9,8 @@ import sfumato as sf
 from sfumato.domain.domain import Domain
 from sfumato.measurement import Measurement
 from sfumato.planning.calibrate import calibrate
-from sfumato.strategy.windows import Sliding, windows
-from sfumato.vault.measure import add_noise, exact_values
+from sfumato.strategy.one_attribute.windows import Sliding, windows
+from sfumato.vault.mechanisms.measure import add_noise, exact_values
 from tests.shared.words import SeededWords
 
 RUNS = 400

@@ -17,8 +17,8 @@ from sfumato.planning.sparse_plans import (
 )
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.selection import choice_cost
+from sfumato.vault.mechanisms.sparse import Discoverer
 from sfumato.vault.sensitive import Sensitive
-from sfumato.vault.sparse import Discoverer
 from tests.shared.words import SeededWords
 
 RUNS, ALPHA = 1500, 1e-6
@@ -77,7 +77,7 @@ def test_noisy_max_chooses_as_often_as_opendp() -> None:
     import opendp.prelude as dp
     from scipy.stats import chi2_contingency
 
-    from sfumato.vault.select import report_noisy_max
+    from sfumato.vault.mechanisms.select import report_noisy_max
 
     dp.enable_features("contrib")
     scores, draws = [0, 3, 5, 4, -2], 4000

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import chdtrc
 
-import sfumato.vault.stream_noise as vault
+import sfumato.vault.mechanisms.stream_noise as vault
 from sfumato.privacy.budget import Budget
 from sfumato.run.stream import Stream
 from tests.shared.dense_streams import dense

@@ -17,7 +17,7 @@ import pytest
 import sfumato as sf
 from sfumato.release import second_moments
 from sfumato.release.release import Release
-from sfumato.vault.measure import count, measure
+from sfumato.vault.mechanisms.measure import count, measure
 from sfumato.vault.tables import open_table
 from tests.shared.made_releases import planned
 from tests.shared.words import SeededWords

@@ -30,4 +30,4 @@ def test_every_unit_test_names_the_module_that_it_tests(test):
 
 def test_a_test_of_no_module_is_noticed():
     assert not mirrored(UNIT / "vault" / "test_nothing_of_the_kind.py")
-    assert mirrored(UNIT / "vault" / "test_measure_mixture.py")
+    assert mirrored(UNIT / "vault" / "mechanisms" / "test_measure_mixture.py")

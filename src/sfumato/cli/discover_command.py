@@ -198,7 +198,7 @@ def _wanted(
     from sfumato.domain.attributes import Category
     from sfumato.domain.discovery import OpenDomain
     from sfumato.domain.domain_limits import LIMITS as DOMAIN_LIMITS
-    from sfumato.workload.sql_top import top_keys
+    from sfumato.workload.statements.sql_top import top_keys
 
     if sql is not None:
         if columns or together or most is not None:

@@ -577,7 +577,7 @@ def read_spec(
     [[workload]] is read too, and its workload is the number of records.
     """
     from sfumato.workload.build import marginals
-    from sfumato.workload.workload_file import constraints_from, workload_from
+    from sfumato.workload.statements.workload_file import constraints_from, workload_from
 
     file = read_toml(path)
     tables = validated(SpecTables, file.data, file, ())

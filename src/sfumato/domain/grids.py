@@ -4,7 +4,7 @@
 A `RangeGrid` has an attribute of its own: the whole line, cut into cells, with the ends beyond all
 that a column holds, so that no value is outside. How many records fall in each cell is counted as
 any table is; which cells the range begins and ends with is then chosen privately
-(``vault/searches.py``), and `RangeGrid.closed` returns the attribute between them.
+(``vault/mechanisms/searches.py``), and `RangeGrid.closed` returns the attribute between them.
 
 Numbers: 0 and, on both sides, 1, 1.5, 2, 3, 5, 7 times the powers of ten from 1e-12 to 1e18.
 Neighbours are at most a factor of 5/3 apart, less than an octave, and bounds are numbers that

@@ -50,7 +50,7 @@ from sfumato.privacy.budget import may_lose_a_record
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.privacy.privacy_limits import LIMITS as PRIVACY_LIMITS
 from sfumato.strategy.base import Strategy
-from sfumato.strategy.unit_moves import bound_of_groups, moved_by_groups
+from sfumato.strategy.neighbours.unit_moves import bound_of_groups, moved_by_groups
 from sfumato.types import Neighbours, Noise
 
 __all__ = [

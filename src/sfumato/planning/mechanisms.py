@@ -39,17 +39,17 @@ from sfumato.strategy.degrees import (
     whole_bounds,
 )
 from sfumato.strategy.factorization import factorization, factorwise
-from sfumato.strategy.hierarchies import hierarchy
 from sfumato.strategy.interactions import interactions
-from sfumato.strategy.laplace_optimum import laplace_optimum
+from sfumato.strategy.laplace.laplace_optimum import laplace_optimum
 from sfumato.strategy.marginals import fourier, marginals_optimum
 from sfumato.strategy.matrix import dense
-from sfumato.strategy.ordered import minimax_strategy, ordered
+from sfumato.strategy.one_attribute.hierarchies import hierarchy
+from sfumato.strategy.one_attribute.ordered import minimax_strategy, ordered
+from sfumato.strategy.one_attribute.windows import windows
 from sfumato.strategy.pieces import pieces
 from sfumato.strategy.splits import entry_bits
 from sfumato.strategy.strategy_limits import LIMITS as STRATEGY_LIMITS
 from sfumato.strategy.trees import BRANCHINGS
-from sfumato.strategy.windows import windows
 from sfumato.types import Noise, Objective
 from sfumato.workload.queries import QuerySet
 from sfumato.workload.terms import Product, Term

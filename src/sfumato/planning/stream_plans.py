@@ -34,7 +34,7 @@ from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.solve.nuclear import certified_optimum
 from sfumato.solve.tridiagonal import inverse_gram, inverse_root_poles, pole_count, root_diagonal
-from sfumato.strategy.stream_filters import (
+from sfumato.strategy.one_attribute.stream_filters import (
     Filter,
     TimeTree,
     best_laplace_tree,

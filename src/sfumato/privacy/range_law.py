@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the private search for the range of a column costs: a number, a middle, and two ends.
 
-On a public grid the search takes three steps (``vault/searches.py``):
+On a public grid the search takes three steps (``vault/mechanisms/searches.py``):
 
     number   how many records have a value, with Laplace noise
     middle   a cell near the median, by permute-and-flip

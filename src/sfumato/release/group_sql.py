@@ -39,7 +39,7 @@ from sfumato.release.quantiles import totals_quantiles
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array
-from sfumato.workload.statement import Column, OutputNumbers, Statement, StatementSource
+from sfumato.workload.statements.statement import Column, OutputNumbers, Statement, StatementSource
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 

@@ -64,7 +64,7 @@ from sfumato.release.second_moments import second_moments_of
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import Blockwise, Combined
 from sfumato.strategy.measured import Levels
-from sfumato.strategy.ordered import Ordered
+from sfumato.strategy.one_attribute.ordered import Ordered
 from sfumato.text import shown
 from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints

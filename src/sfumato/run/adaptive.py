@@ -153,7 +153,7 @@ class AdaptivePlan(ReleasePlan["Release"]):
             The candidates and their weights.
         """
         from sfumato.run.rounds import Task
-        from sfumato.vault.select import MAXIMUM_WEIGHT
+        from sfumato.vault.mechanisms.select import MAXIMUM_WEIGHT
 
         top = max(self.candidates.values(), default=1.0)
         weights = {s: max(1, round(MAXIMUM_WEIGHT * w / top)) for s, w in self.candidates.items()}
@@ -308,7 +308,7 @@ class AdaptiveRun(WorkloadRun[Rounds, "Release"]):
 
     def _tables(self, table: Table, progress: Progress | None) -> tuple[int | None, Rounds]:
         from sfumato.run.rounds import adaptive_rounds
-        from sfumato.vault.select import read_tables
+        from sfumato.vault.mechanisms.select import read_tables
 
         plan = self.plan
         sets = [*((name,) for name in plan.domain.names), *plan.candidates]
@@ -325,7 +325,7 @@ class AdaptiveRun(WorkloadRun[Rounds, "Release"]):
 
     def _queries(self, table: Table, progress: Progress | None) -> tuple[int | None, Rounds]:
         from sfumato.run.rounds import boosting_rounds, mwem_rounds
-        from sfumato.vault.select import read_answers
+        from sfumato.vault.mechanisms.select import read_answers
 
         plan, constraints = self.plan, self.constraints
         work, whose = plan.workload, (plan.neighbours, plan.unit)

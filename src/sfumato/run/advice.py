@@ -418,8 +418,8 @@ class _Tables:
         random: WordSource,  # noqa: ARG002
         is_pure: bool,
     ) -> Names:
-        """As ``vault.select.ExactTables.choose``, in floats."""
-        from sfumato.vault.select import GRID_BITS
+        """As ``vault.mechanisms.select.ExactTables.choose``, in floats."""
+        from sfumato.vault.mechanisms.select import GRID_BITS
 
         scores = [
             weights[s] * (np.abs(np.ldexp(self.surrogate.table(s), GRID_BITS) - near).sum() - h)
@@ -430,7 +430,7 @@ class _Tables:
         return list(estimates)[int(np.argmax(float(rate) * np.array(scores) + noise))]
 
     def measure(self, names: Names, law: BlockNoise, random: WordSource) -> Measurement:  # noqa: ARG002
-        """As ``vault.select.ExactTables.measure``."""
+        """As ``vault.mechanisms.select.ExactTables.measure``."""
         exact = self.surrogate.table(names).ravel()
         draw = self.draws.normals if law.noise == "gaussian" else self.draws.laplaces
         noisy = exact + law.scale * draw(exact.size)

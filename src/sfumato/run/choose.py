@@ -48,7 +48,7 @@ from sfumato.run.run_limits import LIMITS
 from sfumato.run.spine import ReleasePlan, WorkloadRun
 from sfumato.text import STORED, shown
 from sfumato.types import Integers, Neighbours, Progress
-from sfumato.workload.sql_top import top_select
+from sfumato.workload.statements.sql_top import top_select
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from sfumato.ledger.entries import Entry
     from sfumato.ledger.ledger import Ledger
-    from sfumato.vault.select import ExactAnswers
+    from sfumato.vault.mechanisms.select import ExactAnswers
     from sfumato.vault.tables import Table
     from sfumato.workload.normal_form import Normal
 
@@ -456,7 +456,7 @@ class SelectionRun(WorkloadRun["ExactAnswers", Selection]):
 
     def count(self, table: Table | None, progress: Progress | None) -> ExactAnswers:
         """The exact scores of all candidates."""
-        from sfumato.vault.select import read_answers, read_scores
+        from sfumato.vault.mechanisms.select import read_answers, read_scores
 
         assert table is not None  # noqa: S101
         plan = self.plan

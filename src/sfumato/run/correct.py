@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry
     from sfumato.ledger.ledger import Ledger
     from sfumato.random import WordSource
-    from sfumato.vault.select import ExactAnswers
+    from sfumato.vault.mechanisms.select import ExactAnswers
     from sfumato.vault.tables import Table
 
 __all__ = [
@@ -201,7 +201,7 @@ class Correction:
         Returns:
             JSON.
         """
-        from sfumato.vault.sparse import Discoverer, apart
+        from sfumato.vault.mechanisms.sparse import Discoverer, apart
 
         exact = answers.at(self.bits)
         finder = Discoverer(self.plan, random)
@@ -277,7 +277,7 @@ class CorrectionRun(WorkloadRun["ExactAnswers", "Corrected"]):
 
     def count(self, table: Table | None, progress: Progress | None) -> ExactAnswers:
         """The exact answers of the workload."""
-        from sfumato.vault.select import read_answers
+        from sfumato.vault.mechanisms.select import read_answers
 
         assert table is not None  # noqa: S101
         plan = self.plan

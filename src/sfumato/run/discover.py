@@ -47,7 +47,7 @@ from sfumato.run.kind_votes import kind_searches
 from sfumato.run.spine import PlanRun, ReleasePlan
 from sfumato.text import STORED, listing, shown
 from sfumato.types import Neighbours, Progress
-from sfumato.workload.sql_top import top_keys
+from sfumato.workload.statements.sql_top import top_keys
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
     from sfumato.ledger.entries import Entry
     from sfumato.types import Integers
-    from sfumato.vault.searches import ExactKeys
+    from sfumato.vault.mechanisms.searches import ExactKeys
     from sfumato.vault.sensitive import Sensitive
     from sfumato.vault.tables import Table
 
@@ -155,13 +155,13 @@ class KeySearch:
 
     def count(self, table: Table) -> ExactKeys:
         """The keys of the table, exact, in the vault."""
-        from sfumato.vault.searches import read_keys
+        from sfumato.vault.mechanisms.searches import read_keys
 
         return read_keys(table, self.attribute.columns, self.unit)
 
     def draw(self, exact: object, random: WordSource) -> Findings:
         """The published keys and their noisy numbers of people."""
-        from sfumato.vault.searches import ExactKeys
+        from sfumato.vault.mechanisms.searches import ExactKeys
 
         assert isinstance(exact, ExactKeys)  # noqa: S101  of count
         keys, numbers, passed = exact.published(self.law, self.attribute.most, random)
@@ -262,13 +262,13 @@ class RangeSearch:
 
     def count(self, table: Table) -> Sensitive[Integers]:
         """The exact numbers of records in the cells of the grid, in the vault."""
-        from sfumato.vault.searches import read_grids
+        from sfumato.vault.mechanisms.searches import read_grids
 
         return read_grids(table, [self.attribute.grid], self.unit)[0]
 
     def draw(self, exact: object, random: WordSource) -> Findings:
         """The ends, the noisy number of records, and how many bins that is enough for."""
-        from sfumato.vault.searches import search_range
+        from sfumato.vault.mechanisms.searches import search_range
         from sfumato.vault.sensitive import Sensitive
 
         assert isinstance(exact, Sensitive)  # noqa: S101  of count

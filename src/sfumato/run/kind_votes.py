@@ -111,13 +111,13 @@ class KindSearch:
 
     def count(self, table: Table) -> Sensitive[Integers]:
         """The exact sizes of the classes, in the vault."""
-        from sfumato.vault.searches import read_classes
+        from sfumato.vault.mechanisms.searches import read_classes
 
         return read_classes(table, self.attribute, self.unit)
 
     def draw(self, exact: object, random: WordSource) -> Findings:
         """The noisy sizes, by the names of the classes."""
-        from sfumato.vault.searches import noisy_classes
+        from sfumato.vault.mechanisms.searches import noisy_classes
         from sfumato.vault.sensitive import Sensitive
 
         assert isinstance(exact, Sensitive)  # noqa: S101  of count

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from sfumato.release.release import Release
     from sfumato.strategy.base import Strategy
     from sfumato.study.projection_forecast import AfterProjection
-    from sfumato.vault.measure import Exact
+    from sfumato.vault.mechanisms.measure import Exact
     from sfumato.vault.tables import Table
     from sfumato.workload.scans import EngineName
 
@@ -852,7 +852,7 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
 
     def count(self, table: Table | None, progress: Progress | None) -> Exact:
         """The exact values of all blocks; refuses constraints that the public total contradicts."""
-        from sfumato.vault.measure import count
+        from sfumato.vault.mechanisms.measure import count
 
         assert table is not None  # noqa: S101
         plan = self.plan
@@ -864,7 +864,7 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
 
     def draw(self, exact: Exact, progress: Progress | None) -> bytes:
         """The noisy values, with what says how they were measured."""
-        from sfumato.vault.measure import measure
+        from sfumato.vault.mechanisms.measure import measure
 
         plan = self.plan
         measured = measure(exact, plan.strategy.blocks, plan.noise, progress=progress)

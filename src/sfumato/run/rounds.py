@@ -58,7 +58,7 @@ from sfumato.random import WordSource
 from sfumato.refine.learn import Boosted, Hedge, Learner, begun_total, learn_query, learn_sample
 from sfumato.run.run_limits import LIMITS
 from sfumato.types import Array, Integers, Names, Neighbours, Noise, Progress
-from sfumato.vault.select import (
+from sfumato.vault.mechanisms.select import (
     GRID_BITS,
     MAXIMUM_SCORE,
     MAXIMUM_WEIGHT,
@@ -82,7 +82,7 @@ __all__ = [
 class Tables(Protocol):
     """What a loop may do: choose a table, and measure it.
 
-    Exact ones are ``vault.select.ExactTables``; `run/advice.py` has made-up ones to try loops on.
+    Exact ones are `ExactTables` of the vault; `run/advice.py` has made-up ones to try loops on.
     """
 
     def choose(

@@ -6,10 +6,10 @@
         print(stream.add(admitted), "+-", stream.standard_error())
 
 The whole stream is paid for at once, before its first value. Exact values stay in the vault
-(`vault/stream_noise.py`); what leaves is measured, and a `Follower` turns it into totals: ``R y``
-step by step. R is lower triangular, so that the answer after step t needs measured values up to t
-only, and a small state holds all of them that still matters.
-Mathematics: docs/mechanisms/streams.md. Proof: docs/proofs/streams.md.
+(`vault/mechanisms/stream_noise.py`); what leaves is measured, and a `Follower` turns it into
+totals: ``R y`` step by step. R is lower triangular, so that the answer after step t needs measured
+values up to t only, and a small state holds all of them that still matters. Mathematics:
+docs/mechanisms/streams.md. Proof: docs/proofs/streams.md.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from sfumato.privacy.budget import Budget, Guarantee
 from sfumato.random import system_words
 from sfumato.run.run_limits import LIMITS
 from sfumato.run.spine import Access, Lasting, begin, opened
-from sfumato.strategy.stream_filters import STATE_BITS, Filter, TimeTree, decode
+from sfumato.strategy.one_attribute.stream_filters import STATE_BITS, Filter, TimeTree, decode
 from sfumato.types import Array, Neighbours
-from sfumato.vault.stream_noise import PrivateStream
+from sfumato.vault.mechanisms.stream_noise import PrivateStream
 
 if TYPE_CHECKING:
     import pandas as pd

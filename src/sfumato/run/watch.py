@@ -6,10 +6,10 @@
     seen = watch.release("visits.parquet", domain, "day", ledger="visits.ledger")
     seen.alerts()                                   # dataframe
 
-Quiet steps cost nothing: a sparse vector (``vault/sparse.py``) pays for alerts, at most so many.
-Exact counts stay in the vault; the debit comes before the noise. `Watch.release` and `Watch.values`
-watch a whole series at once, `Watch.begin` one whose counts arrive one at a time (`Watching`).
-Mathematics: docs/mechanisms/sparse-vector.md. Proof: docs/proofs/sparse-vector.md.
+Quiet steps cost nothing: a sparse vector (``vault/mechanisms/sparse.py``) pays for alerts, at most
+so many. Exact counts stay in the vault; the debit comes before the noise. `Watch.release` and
+`Watch.values` watch a whole series at once, `Watch.begin` one whose counts arrive one at a time
+(`Watching`). Mathematics: docs/mechanisms/sparse-vector.md. Proof: docs/proofs/sparse-vector.md.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from sfumato.run.run_limits import LIMITS
 from sfumato.run.spine import Access, Lasting, Runnable, begin, opened, run
 from sfumato.text import STORED
 from sfumato.types import Neighbours, Progress
+from sfumato.vault.mechanisms.sparse import Discoverer, times
 from sfumato.vault.sensitive import Sensitive
-from sfumato.vault.sparse import Discoverer, times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -468,7 +468,7 @@ class TableWatch(WatchRun):
 
     def count(self, table: Table | None, progress: Progress | None) -> Sensitive[Sequence[int]]:
         """The number of records of every cell."""
-        from sfumato.vault.sparse import cell_counts
+        from sfumato.vault.mechanisms.sparse import cell_counts
 
         del progress
         assert table is not None  # noqa: S101

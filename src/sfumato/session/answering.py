@@ -50,8 +50,13 @@ from sfumato.session.scope import ScopeMeasured
 from sfumato.session.session_answers import Answer, How, bare_name, paid_answer, paid_bytes
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, SessionParameters
-from sfumato.vault.noise import SCALE_MAXIMUM
-from sfumato.vault.questions import SCORE_BITS, ExactQuestions, answer_shift, moved_by_one
+from sfumato.vault.mechanisms.noise import SCALE_MAXIMUM
+from sfumato.vault.mechanisms.questions import (
+    SCORE_BITS,
+    ExactQuestions,
+    answer_shift,
+    moved_by_one,
+)
 from sfumato.workload.question import Question
 
 __all__ = [

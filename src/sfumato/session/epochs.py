@@ -32,7 +32,7 @@ from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource
 from sfumato.run.spine import DebitLedger, begin
 from sfumato.session.session_plan import SessionParameters
-from sfumato.vault.sparse import SparseVector
+from sfumato.vault.mechanisms.sparse import SparseVector
 
 __all__ = [
     "Epochs",

@@ -20,7 +20,7 @@ from sfumato.release.group_sql import (
 )
 from sfumato.release.labels import columns_of, texts_of
 from sfumato.session.session_answers import Answer, How, answer_frame
-from sfumato.workload.statement import OutputNumbers, Statement, StatementSource
+from sfumato.workload.statements.statement import OutputNumbers, Statement, StatementSource
 from sfumato.workload.terms import StructuredLabel
 from sfumato.workload.workload import Workload
 

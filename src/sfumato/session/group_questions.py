@@ -29,7 +29,7 @@ from sfumato.session.group_answers import words_of
 from sfumato.session.session_limits import LIMITS
 from sfumato.workload.bins import hidden_in_sums
 from sfumato.workload.question import Question, questions_of
-from sfumato.workload.statement import Statement
+from sfumato.workload.statements.statement import Statement
 from sfumato.workload.workload import Workload
 
 __all__ = [

@@ -8,8 +8,9 @@
 
 Private multiplicative weights (M. Hardt, G. Rothblum 2010, "A multiplicative weights mechanism for
 privacy-preserving data analysis"; C. Dwork, A. Roth 2014, Algorithm 6). Exact answers stay in
-``vault/questions.py`` and their comparison in ``vault/sparse.py``; the estimate is public. Every
-answer is stored before it is given. Proof page: ``docs/proofs/online.md``.
+``vault/mechanisms/questions.py`` and their comparison in ``vault/mechanisms/sparse.py``; the
+estimate is public. Every answer is stored before it is given. Proof page:
+``docs/proofs/online.md``.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ from sfumato.types import Neighbours, Noise
 from sfumato.vault.count import public_cells
 from sfumato.vault.encode import check_columns
 from sfumato.vault.identity import check_apart
-from sfumato.vault.questions import ExactQuestions
+from sfumato.vault.mechanisms.questions import ExactQuestions
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload.bins import in_bins
 from sfumato.workload.question import Question
-from sfumato.workload.sql import sql
+from sfumato.workload.statements.sql import sql
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ the ground by ``k_i >= 0``. Its matrix
 
     (K u)_i = k_i u_i + b_i (u_i - u_{i+1}) + b_{i-1} (u_i - u_{i-1})
 
-is the inverse Gram matrix of prefixes and ranges (``strategy/ordered.py``). With masses v > 0 and a
-shift s, ``G = (K + s diag(v))^-1`` is known by what a node sees to its left and right:
+is the inverse Gram matrix of prefixes and ranges (``strategy/one_attribute/ordered.py``). With
+masses v > 0 and a shift s, ``G = (K + s diag(v))^-1`` is known by what a node sees to its left and
+right:
 
     E_i  = k_i + s v_i + b_{i-1} E_{i-1} / (b_{i-1} + E_{i-1}),         (from the left; F_i alike)
     G_ii = 1 / (E_i + b_i F_{i+1} / (b_i + F_{i+1})),

@@ -9,7 +9,7 @@ number grows with the logarithm of the condition number; the diagonal of a shift
 two recurrences. ``root_diagonal`` is what ``certified_optimum`` asks of a problem.
 
 ``inverse_fourth_root`` is the rational function ``r(x)`` near ``x^-1/4`` (``Root``) whose ``r(T)
-D^-1/2`` the strategy of ``strategy/ordered.py`` measures.
+D^-1/2`` the strategy of ``strategy/one_attribute/ordered.py`` measures.
 """
 
 from __future__ import annotations

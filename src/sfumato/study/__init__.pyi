@@ -9,31 +9,33 @@ from sfumato.privacy.gaussian import gaussian_mu_down as gaussian_mu_down
 from sfumato.privacy.sparse_vector import SparseLaw as SparseLaw
 from sfumato.random import system_words as system_words
 from sfumato.refine.intervals import feasible_bounds as feasible_bounds
-from sfumato.run.textbook import LinearOutcome as LinearOutcome
-from sfumato.run.textbook import NoiseScale as NoiseScale
-from sfumato.run.textbook import Outcome as Outcome
-from sfumato.run.textbook import ProjectedOutcome as ProjectedOutcome
-from sfumato.run.textbook import SeededWords as SeededWords
-from sfumato.run.textbook_choice import ChoiceOutcome as ChoiceOutcome
-from sfumato.run.textbook_choice import exponential_mechanism as exponential_mechanism
-from sfumato.run.textbook_choice import noisy_max as noisy_max
-from sfumato.run.textbook_choice import permute_and_flip as permute_and_flip
-from sfumato.run.textbook_linear import binary_tree as binary_tree
-from sfumato.run.textbook_linear import contingency_table as contingency_table
-from sfumato.run.textbook_linear import factorization_mechanism as factorization_mechanism
-from sfumato.run.textbook_linear import gaussian_mechanism as gaussian_mechanism
-from sfumato.run.textbook_linear import laplace_mechanism as laplace_mechanism
-from sfumato.run.textbook_linear import projection_mechanism as projection_mechanism
-from sfumato.run.textbook_response import ResponseOutcome as ResponseOutcome
-from sfumato.run.textbook_response import randomized_response as randomized_response
-from sfumato.run.textbook_sparse import SparseOutcome as SparseOutcome
-from sfumato.run.textbook_sparse import above_threshold as above_threshold
-from sfumato.run.textbook_sparse import numeric_sparse as numeric_sparse
-from sfumato.run.textbook_sparse import sparse_vector as sparse_vector
-from sfumato.run.textbook_weights import WeightsOutcome as WeightsOutcome
-from sfumato.run.textbook_weights import (
+from sfumato.run.textbook.choice_mechanisms import ChoiceOutcome as ChoiceOutcome
+from sfumato.run.textbook.choice_mechanisms import exponential_mechanism as exponential_mechanism
+from sfumato.run.textbook.choice_mechanisms import noisy_max as noisy_max
+from sfumato.run.textbook.choice_mechanisms import permute_and_flip as permute_and_flip
+from sfumato.run.textbook.linear_mechanisms import binary_tree as binary_tree
+from sfumato.run.textbook.linear_mechanisms import contingency_table as contingency_table
+from sfumato.run.textbook.linear_mechanisms import (
+    factorization_mechanism as factorization_mechanism,
+)
+from sfumato.run.textbook.linear_mechanisms import gaussian_mechanism as gaussian_mechanism
+from sfumato.run.textbook.linear_mechanisms import laplace_mechanism as laplace_mechanism
+from sfumato.run.textbook.linear_mechanisms import projection_mechanism as projection_mechanism
+from sfumato.run.textbook.local_responses import ResponseOutcome as ResponseOutcome
+from sfumato.run.textbook.local_responses import randomized_response as randomized_response
+from sfumato.run.textbook.outcomes import LinearOutcome as LinearOutcome
+from sfumato.run.textbook.outcomes import NoiseScale as NoiseScale
+from sfumato.run.textbook.outcomes import Outcome as Outcome
+from sfumato.run.textbook.outcomes import ProjectedOutcome as ProjectedOutcome
+from sfumato.run.textbook.outcomes import SeededWords as SeededWords
+from sfumato.run.textbook.private_weights import WeightsOutcome as WeightsOutcome
+from sfumato.run.textbook.private_weights import (
     private_multiplicative_weights as private_multiplicative_weights,
 )
+from sfumato.run.textbook.sparse_vectors import SparseOutcome as SparseOutcome
+from sfumato.run.textbook.sparse_vectors import above_threshold as above_threshold
+from sfumato.run.textbook.sparse_vectors import numeric_sparse as numeric_sparse
+from sfumato.run.textbook.sparse_vectors import sparse_vector as sparse_vector
 from sfumato.strategy.biased import ApproximateFactorization as ApproximateFactorization
 from sfumato.strategy.biased import bounded_bias as bounded_bias
 from sfumato.strategy.biased import least_worst_case as least_worst_case
@@ -107,12 +109,12 @@ from sfumato.study.widths import mean_norm as mean_norm
 from sfumato.study.widths import mean_width as mean_width
 from sfumato.study.widths import projected_noise as projected_noise
 from sfumato.study.widths import support as support
-from sfumato.vault.k_norm import KNorm as KNorm
-from sfumato.vault.noise import discrete_laplace as discrete_laplace
-from sfumato.vault.noise import rounded_gaussian as rounded_gaussian
-from sfumato.vault.select import report_noisy_max as report_noisy_max
+from sfumato.vault.mechanisms.k_norm import KNorm as KNorm
+from sfumato.vault.mechanisms.noise import discrete_laplace as discrete_laplace
+from sfumato.vault.mechanisms.noise import rounded_gaussian as rounded_gaussian
+from sfumato.vault.mechanisms.select import report_noisy_max as report_noisy_max
+from sfumato.vault.mechanisms.sparse import Discoverer as Discoverer
+from sfumato.vault.mechanisms.sparse import SparseVector as SparseVector
 from sfumato.vault.sensitive import Sensitive as Sensitive
-from sfumato.vault.sparse import Discoverer as Discoverer
-from sfumato.vault.sparse import SparseVector as SparseVector
 
 __all__: list[str]

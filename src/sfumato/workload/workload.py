@@ -31,7 +31,7 @@ from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
     from sfumato.workload.normal_form import Normal
-    from sfumato.workload.statement import Statement
+    from sfumato.workload.statements.statement import Statement
 
 __all__ = [
     "Form",

@@ -35,7 +35,7 @@ from sfumato.refine.learn import Learner
 from sfumato.run.choose import SelectionPlan, SelectionRun, plan_selection
 from sfumato.run.rounds import Task, adaptive_rounds, boosting_rounds, mwem_rounds
 from sfumato.types import Array, Integers, Neighbours
-from sfumato.vault.select import (
+from sfumato.vault.mechanisms.select import (
     ExactAnswers,
     ExactTables,
     read_answers,
@@ -68,7 +68,7 @@ NEIGHBOURS: Neighbours = "add-remove"
 MODEL_ROWS = 200  # that an estimate is kept on: public arithmetic, of which little is enough here
 OCCASIONS = 3  # of measuring one place
 WIDTH = 4  # values of one measurement, at most
-SELECT = "sfumato.vault.select"
+SELECT = "sfumato.vault.mechanisms.select"
 LAWS: tuple[ChoiceNoise, ...] = get_args(ChoiceNoise)
 
 
@@ -420,8 +420,8 @@ ROUNDS = 2
 SLOW = 300
 FUNCTIONS = (
     "run.rounds.mwem_rounds",
-    "vault.select.ExactAnswers.choose",
-    "vault.select.ExactAnswers.measure",
+    "vault.mechanisms.select.ExactAnswers.choose",
+    "vault.mechanisms.select.ExactAnswers.measure",
 )
 MWEM_COVERED = frozenset({"method:mwem", *(f"sfumato.{function}" for function in FUNCTIONS)})
 # One more record in the first cell: the first answer is above an even table's and goes further up,

@@ -20,7 +20,7 @@ from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.cost import Cost
 from sfumato.types import Neighbours
-from sfumato.vault.measure import count
+from sfumato.vault.mechanisms.measure import count
 from sfumato.vault.sources import CsvRule, CsvSource
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import marginals

@@ -20,7 +20,7 @@ from sfumato.privacy.key_laws import KeyLaw, OptimalKeys, gaussian_keys
 from sfumato.random import WordSource
 from sfumato.run.discover import DiscoveryPlan, DiscoveryRun, drawn, plan_discovery
 from sfumato.types import Array, Integers
-from sfumato.vault.searches import published_numbers
+from sfumato.vault.mechanisms.searches import published_numbers
 from sfumato.vault.tables import open_table
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Score, Subject
@@ -40,7 +40,7 @@ Publishing = Callable[[Integers, KeyLaw, WordSource], tuple[Integers, Integers]]
 KEY_LAW = OptimalKeys(Fraction(1), Fraction(1, 50), 1)
 SLOW = 1000
 ROWS = 3  # keys of one person, at most
-KEYS = "sfumato.vault.searches"
+KEYS = "sfumato.vault.mechanisms.searches"
 
 _ONE = (
     Pair("a key of one person, or no such key", (1, 3), (0, 3)),

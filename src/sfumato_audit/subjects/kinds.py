@@ -20,7 +20,7 @@ from sfumato.privacy.cost import Cost
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource, integers_below
 from sfumato.types import Array
-from sfumato.vault.searches import noisy_classes, read_classes
+from sfumato.vault.mechanisms.searches import noisy_classes, read_classes
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
 from sfumato_audit.bounds import Claim
@@ -32,7 +32,7 @@ Texts = tuple[str, ...]
 Sizes = Callable[[Texts], Sequence[int]]
 
 EPSILON = Fraction(1)
-MODULE = "sfumato.vault.searches"
+MODULE = "sfumato.vault.mechanisms.searches"
 SLOW = 20
 COLUMN: Texts = ("7", "1", "2.5", "2020-01-31", "yes", "none", "")
 PAIRS: tuple[Pair[Texts], ...] = (

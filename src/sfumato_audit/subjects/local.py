@@ -10,7 +10,7 @@ import numpy as np
 
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource
-from sfumato.run.textbook_response import randomized_response
+from sfumato.run.textbook.local_responses import randomized_response
 from sfumato.study.local_factorization import LocalFactorization
 from sfumato.study.local_model import (
     RandomizedResponse,
@@ -18,7 +18,7 @@ from sfumato.study.local_model import (
     encode_table,
 )
 from sfumato.types import Array
-from sfumato.vault.measure import tallied_reports
+from sfumato.vault.mechanisms.measure import tallied_reports
 from sfumato.vault.sensitive import Sensitive
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject, Table
@@ -37,7 +37,7 @@ CODES = 5  # of the records of a table
 CALLS = 16  # how much slower a call for every run is than one for all of them
 ROOM = "sfumato.study.local_model"
 ENCODE = f"{ROOM}.RandomizedResponse.encode"
-BY_NAME = "sfumato.run.textbook_response.randomized_response"
+BY_NAME = "sfumato.run.textbook.local_responses.randomized_response"
 
 
 def local_subjects() -> tuple[Subject[Code] | Subject[Table] | Subject[tuple[int, ...]], ...]:
@@ -130,7 +130,7 @@ def tallied_subject(name: str, is_broken: bool = False) -> Subject[tuple[int, ..
         Pair("the first code becomes the last", (1,) * CODES, (0, 1, 1, 1, 2)),
         Pair("the only record is replaced", (1, 0, 0, 0, 0), (0, 0, 0, 0, 1)),
     )
-    measure = "sfumato.vault.measure"
+    measure = "sfumato.vault.mechanisms.measure"
     covers = frozenset({f"{measure}.tallied_reports", f"{measure}.reported", BY_NAME})
     slowness = 1 if is_broken else CALLS
     return Subject(

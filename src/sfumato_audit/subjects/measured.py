@@ -27,18 +27,18 @@ from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource
-from sfumato.strategy.atoms import in_span, on_atoms
 from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.biased import approximate
-from sfumato.strategy.cell_pairs import best_on_cells
 from sfumato.strategy.degrees import by_degrees, symmetric_set
+from sfumato.strategy.laplace.atoms import in_span, on_atoms
 from sfumato.strategy.matrix import dense
-from sfumato.strategy.ordered import ordered
+from sfumato.strategy.neighbours.cell_pairs import best_on_cells
+from sfumato.strategy.one_attribute.ordered import ordered
+from sfumato.strategy.one_attribute.windows import windows as sliding
 from sfumato.strategy.pieces import pieces
-from sfumato.strategy.windows import windows as sliding
 from sfumato.types import Array, Neighbours
-from sfumato.vault.k_norm import KNorm
-from sfumato.vault.measure import Exact, count, measure
+from sfumato.vault.mechanisms.k_norm import KNorm
+from sfumato.vault.mechanisms.measure import Exact, count, measure
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table as Opened
 from sfumato.vault.tables import open_table
@@ -73,9 +73,9 @@ COUNTING_AND_MEASURING = frozenset(
         "tables.open_table",
         "encode.check_columns",
         "encode.read_records",
-        "measure.measure",
-        "measure.add_noise",
-        "noise.draw",
+        "mechanisms.measure.measure",
+        "mechanisms.measure.add_noise",
+        "mechanisms.noise.draw",
     )
 )
 
@@ -171,7 +171,7 @@ def measured_subject(
         Claim.of(cost),
         listed_pairs(domain.shape, neighbours),
         run.sampler,
-        covers | COUNTING_AND_MEASURING | {f"{VAULT}.noise.{law}"},
+        covers | COUNTING_AND_MEASURING | {f"{VAULT}.mechanisms.noise.{law}"},
         pairs_at_random(domain.shape, neighbours),
         run.hint,
         slowness,
@@ -233,7 +233,7 @@ def k_norm_subject(name: str, mechanism: KNorm, is_broken: bool = False) -> Subj
 
     pairs = tuple(Pair(f"no record, or one in cell {cell}", (), ((cell,),)) for cell in range(4))
     claim = Claim.of(KNorm.of(K_QUERIES, 1).cost)
-    covers = frozenset({"sfumato.vault.k_norm.KNorm.measure"})
+    covers = frozenset({"sfumato.vault.mechanisms.k_norm.KNorm.measure"})
     return Subject(name, claim, pairs, sampler, covers, is_broken=is_broken)
 
 

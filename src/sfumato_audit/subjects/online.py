@@ -23,11 +23,11 @@ from sfumato.random import WordSource, integers_below
 from sfumato.run.correct import Correction, correct
 from sfumato.run.watch import Watch, Watching, watch
 from sfumato.types import Array, Neighbours
-from sfumato.vault.noise import rounded_gaussian
-from sfumato.vault.select import read_answers
+from sfumato.vault.mechanisms.noise import rounded_gaussian
+from sfumato.vault.mechanisms.select import read_answers
+from sfumato.vault.mechanisms.sparse import Discoverer, times
+from sfumato.vault.mechanisms.stream_noise import PrivateStream
 from sfumato.vault.sensitive import Sensitive
-from sfumato.vault.sparse import Discoverer, times
-from sfumato.vault.stream_noise import PrivateStream
 from sfumato.workload.build import marginals
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject, Table
@@ -44,7 +44,7 @@ Values = tuple[int, ...]
 
 LENGTH = 4
 SLOW = 32
-MEASURE = "sfumato.vault.stream_noise.PrivateStream.measure"
+MEASURE = "sfumato.vault.mechanisms.stream_noise.PrivateStream.measure"
 
 
 def stream_subjects() -> tuple[Subject[Values], ...]:
@@ -194,7 +194,7 @@ def _watch(name: str, budget: Budget, *, is_killed: bool = False) -> Subject[Cou
 
     methods = ["Discoverer", "Discoverer.test_many", "Discoverer.numbers"]
     methods.append("Discoverer.after_loss" if is_killed else "Discoverer.restored")
-    covers = frozenset(f"{VAULT}.sparse.{method}" for method in methods)
+    covers = frozenset(f"{VAULT}.mechanisms.sparse.{method}" for method in methods)
     claim = Claim.of(plan.cost)
     return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_WATCH)
 

@@ -18,7 +18,7 @@ from sfumato.domain.grids import RangeGrid
 from sfumato.privacy.range_law import RangeLaw, range_law
 from sfumato.random import WordSource, integers_below
 from sfumato.types import Array
-from sfumato.vault.searches import RangePlaces, search_range
+from sfumato.vault.mechanisms.searches import RangePlaces, search_range
 from sfumato.vault.sensitive import Sensitive
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject
@@ -29,7 +29,7 @@ Cells = tuple[int, ...]
 Searched = Callable[[Cells, RangeLaw, WordSource], RangePlaces]
 
 EPSILON = Fraction(2)
-MODULE = "sfumato.vault.searches"
+MODULE = "sfumato.vault.mechanisms.searches"
 SLOW = 60
 PAIRS: tuple[Pair[Cells], ...] = (
     Pair("empty, or one record at the end", (0, 0, 0, 0, 0), (0, 0, 0, 0, 1)),

@@ -18,10 +18,10 @@ from sfumato.session.group_questions import GroupQuestion
 from sfumato.session.session import Session, plan_session
 from sfumato.session.session_plan import SessionParameters
 from sfumato.types import Array, Neighbours
-from sfumato.vault.measure import Exact
-from sfumato.vault.questions import ExactQuestions
+from sfumato.vault.mechanisms.measure import Exact
+from sfumato.vault.mechanisms.questions import ExactQuestions
 from sfumato.vault.sensitive import Sensitive
-from sfumato.workload.sql import sql
+from sfumato.workload.statements.sql import sql
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Subject, Table, listed_pairs, pairs_at_random
 from sfumato_audit.subjects.measured import Measuring, opened
@@ -31,7 +31,7 @@ __all__ = [
     "group_subjects",
 ]
 
-COVERED = "sfumato.vault.questions.ExactQuestions.measured"
+COVERED = "sfumato.vault.mechanisms.questions.ExactQuestions.measured"
 DOMAIN = Domain({"age": 6, "sex": 2})
 GROUPED = "SELECT age, sex, COUNT(*) FROM t GROUP BY age, sex"
 MIXED = "SELECT sex, COUNT(*), AVG(age), MEDIAN(age) FROM t GROUP BY sex"

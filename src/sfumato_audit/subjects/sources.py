@@ -23,7 +23,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.planning.planner import choose
 from sfumato.privacy.budget import Budget
 from sfumato.random import WordSource, integers_below
-from sfumato.vault.measure import Exact, count
+from sfumato.vault.mechanisms.measure import Exact, count
 from sfumato.vault.tables import Table as Opened
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import marginals
@@ -133,7 +133,8 @@ def strange_subject(
         return lambda runs, source: run.measured(exact, runs, source)
 
     name = "promise without its rule" if is_broken else "records all inside"
-    covers = frozenset() if is_broken else COUNTING_AND_MEASURING | {f"{VAULT}.noise.{LAWS[noise]}"}
+    law = f"{VAULT}.mechanisms.noise.{LAWS[noise]}"
+    covers = frozenset() if is_broken else COUNTING_AND_MEASURING | {law}
     return Subject(
         f"{name}, {noise} (replace-one)",
         Claim.of(plan.cost),
@@ -159,7 +160,9 @@ def _sound(noise: str, law: str) -> Subject[Filtered]:
         return count(filtered(rows), DOMAIN, plan.strategy.blocks, "replace-one")
 
     name = f"filtered source, {noise} (replace-one)"
-    return source_subject(name, plan, counted, COUNTING_AND_MEASURING | {f"{VAULT}.noise.{law}"})
+    return source_subject(
+        name, plan, counted, COUNTING_AND_MEASURING | {f"{VAULT}.mechanisms.noise.{law}"}
+    )
 
 
 def _random(source: WordSource) -> Pair[Filtered]:

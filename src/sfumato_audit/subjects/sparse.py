@@ -37,9 +37,9 @@ from sfumato.session.epochs import MemoryLedger
 from sfumato.session.session import Session
 from sfumato.session.session_plan import SessionParameters
 from sfumato.types import Array, Neighbours
-from sfumato.vault.questions import ExactQuestions
+from sfumato.vault.mechanisms.questions import ExactQuestions
+from sfumato.vault.mechanisms.sparse import SparseVector, above_threshold, answer
 from sfumato.vault.sensitive import Sensitive
-from sfumato.vault.sparse import SparseVector, above_threshold, answer
 from sfumato.workload.build import predicates
 from sfumato.workload.predicates import attribute
 from sfumato.workload.question import Question, questions_of
@@ -63,7 +63,7 @@ STEPS = 16
 SLOW = 24
 FIRST_TOTAL = Fraction(2)  # epsilon of AboveThreshold
 TOTAL = Fraction(4)  # epsilon, or mu: large, as outcomes tell little
-MODULE = "sfumato.vault.sparse"
+MODULE = "sfumato.vault.mechanisms.sparse"
 TESTED = frozenset({f"{MODULE}.SparseVector", f"{MODULE}.SparseVector.test_many"})
 
 
@@ -214,7 +214,7 @@ CELLS = DOMAIN.shape[0]  # of one attribute, the one for missing values among th
 EACH = 40  # records in every cell of an even table
 UPDATES = len(DOMAIN)
 SESSION_SLOW = 250
-COVERED = "sfumato.vault.questions.ExactQuestions.noisy"
+COVERED = "sfumato.vault.mechanisms.questions.ExactQuestions.noisy"
 
 
 def session_subjects() -> tuple[Subject[Table], ...]:

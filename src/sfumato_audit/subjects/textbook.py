@@ -17,9 +17,12 @@ from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
-from sfumato.run.textbook import Instance, LinearOutcome
-from sfumato.run.textbook_choice import exponential_mechanism, noisy_max, permute_and_flip
-from sfumato.run.textbook_linear import (
+from sfumato.run.textbook.choice_mechanisms import (
+    exponential_mechanism,
+    noisy_max,
+    permute_and_flip,
+)
+from sfumato.run.textbook.linear_mechanisms import (
     binary_tree,
     calibrated,
     contingency_table,
@@ -28,10 +31,11 @@ from sfumato.run.textbook_linear import (
     laplace_mechanism,
     projection_mechanism,
 )
-from sfumato.run.textbook_sparse import above_threshold, numeric_sparse, sparse_vector
-from sfumato.run.textbook_weights import private_multiplicative_weights
+from sfumato.run.textbook.outcomes import Instance, LinearOutcome
+from sfumato.run.textbook.private_weights import private_multiplicative_weights
+from sfumato.run.textbook.sparse_vectors import above_threshold, numeric_sparse, sparse_vector
 from sfumato.types import Array, Neighbours
-from sfumato.vault.measure import Exact, measure
+from sfumato.vault.mechanisms.measure import Exact, measure
 from sfumato.vault.sensitive import Sensitive
 from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Subject
@@ -63,8 +67,8 @@ class Costly(Protocol):
 Call: TypeAlias = Callable[[Counts, WordSource], Costly]
 
 SLOWNESS = 1024  # a call takes a third of a millisecond or more
-RUN = "sfumato.run"
-VALUES = "sfumato.vault.sparse.answer_many"
+RUN = "sfumato.run.textbook"
+VALUES = "sfumato.vault.mechanisms.sparse.answer_many"
 THRESHOLDS = np.tril(np.ones((4, 4)))
 ONE_MORE = (
     Pair("one record more in the first cell", (0.0, 0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)),
@@ -103,7 +107,7 @@ def _measured(
     neighbours: Neighbours,
     *functions: Callable[..., LinearOutcome],
 ) -> Subject[Counts]:
-    """As `textbook_linear` measures, which says the same cost."""
+    """As `linear_mechanisms` measures, which says the same cost."""
     queries = "prefixes" if mechanism.endswith("tree") else THRESHOLDS
     chosen = MECHANISMS[mechanism]
 
@@ -148,19 +152,19 @@ def _called() -> tuple[Subject[Counts], ...]:
             "study: NumericSparse",
             apart,
             lambda x, words: numeric_sparse(np.array(x), random=words, c=2, epsilon=1, T=0),
-            "textbook_sparse.numeric_sparse",
+            "sparse_vectors.numeric_sparse",
         ),
         _subject(
             "study: SparseVector",
             apart,
             lambda x, words: sparse_vector(np.array(x), random=words, c=2, epsilon=1, T=0),
-            "textbook_sparse.sparse_vector",
+            "sparse_vectors.sparse_vector",
         ),
         _subject(
             "study: AboveThreshold",
             apart,
             lambda x, words: above_threshold(np.array(x), random=words, epsilon=1, T=0),
-            "textbook_sparse.above_threshold",
+            "sparse_vectors.above_threshold",
         ),
         _subject(
             "study: private multiplicative weights",
@@ -168,25 +172,25 @@ def _called() -> tuple[Subject[Counts], ...]:
             lambda h, words: private_multiplicative_weights(
                 THRESHOLDS, h, random=words, epsilon=1, alpha=0.3, c=2
             ),
-            "textbook_weights.private_multiplicative_weights",
+            "private_weights.private_multiplicative_weights",
         ),
         _subject(
             "study: exponential mechanism",
             APART[1:],
             lambda x, words: exponential_mechanism(np.array(x), random=words, epsilon=1),
-            "textbook_choice.exponential_mechanism",
+            "choice_mechanisms.exponential_mechanism",
         ),
         _subject(
             "study: report noisy max",
             APART[1:],
             lambda x, words: noisy_max(np.array(x), random=words, epsilon=1),
-            "textbook_choice.noisy_max",
+            "choice_mechanisms.noisy_max",
         ),
         _subject(
             "study: permute-and-flip",
             APART[1:],
             lambda x, words: permute_and_flip(np.array(x), random=words, epsilon=1),
-            "textbook_choice.permute_and_flip",
+            "choice_mechanisms.permute_and_flip",
         ),
     )
 

@@ -34,7 +34,7 @@ from sfumato.strategy.base import Block
 from sfumato.types import Array, Neighbours
 from sfumato.vault.derived import Feature, FeatureSource, JoinSource
 from sfumato.vault.encode import read_records
-from sfumato.vault.measure import Exact, count
+from sfumato.vault.mechanisms.measure import Exact, count
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import marginals
 from sfumato_audit.bounds import Claim

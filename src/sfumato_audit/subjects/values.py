@@ -21,7 +21,7 @@ from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.types import Array, Neighbours
-from sfumato.vault.measure import Exact, count
+from sfumato.vault.mechanisms.measure import Exact, count
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import means, variances
@@ -140,7 +140,7 @@ def value_subject(
         Claim.of(Cost.gaussian(paid) if is_gaussian else Cost.pure(paid)),
         _pairs(neighbours),
         run.sampler,
-        frozenset() if weigh else COUNTING_AND_MEASURING | {f"{VAULT}.noise.{law}"},
+        frozenset() if weigh else COUNTING_AND_MEASURING | {f"{VAULT}.mechanisms.noise.{law}"},
         hint=run.hint,
         is_broken=weigh is not None,
     )

@@ -32,7 +32,7 @@ from sfumato.refine.project import project
 from sfumato.run.linear import Plan, plan
 from sfumato.study.matrix_norms import MatrixFactorization, factorize
 from sfumato.types import Array
-from sfumato.vault.noise import rounded_gaussian
+from sfumato.vault.mechanisms.noise import rounded_gaussian
 from sfumato.workload.build import explicit
 from sfumato.workload.workload import Workload
 from sfumato_web.learn.drawing import Axis, Plot, Point, number, picture

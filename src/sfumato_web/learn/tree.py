@@ -22,10 +22,10 @@ from sfumato.domain.domain import Domain
 from sfumato.privacy.budget import Budget
 from sfumato.random import WordSource, system_words
 from sfumato.run.linear import plan
-from sfumato.strategy.stream_filters import binary_tree
+from sfumato.strategy.one_attribute.stream_filters import binary_tree
 from sfumato.strategy.trees import Tree
 from sfumato.types import Array, Integers
-from sfumato.vault.noise import discrete_laplace
+from sfumato.vault.mechanisms.noise import discrete_laplace
 from sfumato.workload.build import ranges
 from sfumato_web.learn.drawing import Axis, Plot, number, picture
 

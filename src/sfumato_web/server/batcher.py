@@ -22,7 +22,7 @@ from sfumato.digest import json_digest
 from sfumato.errors import BudgetExhausted
 from sfumato.session.session_answers import bare_name
 from sfumato.workload.question import Question, plain_count
-from sfumato.workload.sql import sql
+from sfumato.workload.statements.sql import sql
 from sfumato_web.server.models import canonical
 from sfumato_web.server.problems import Problem, exhausted, key_reused
 from sfumato_web.server.scheduler import Scheduler

@@ -31,7 +31,7 @@ from sfumato.release.provenance import cost_in_words
 from sfumato.run.choose import SelectionPlan, plan_selection
 from sfumato.run.linear import fitting, request_of
 from sfumato.text import STORED
-from sfumato.workload.sql_top import top_select
+from sfumato.workload.statements.sql_top import top_select
 from sfumato_web.server.batcher import QuestionBatcher, no_session, without_words
 from sfumato_web.server.config import Analyst, Config, DatasetConfig, SessionConfig, open_ledger
 from sfumato_web.server.descriptions import TableDescriber

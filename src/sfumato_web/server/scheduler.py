@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from sfumato.privacy.budget import Budget
 from sfumato.toml import TomlFile
 from sfumato.types import Neighbours
-from sfumato.workload.workload_file import workload_from
+from sfumato.workload.statements.workload_file import workload_from
 from sfumato_web.server.problems import disconnected, too_many
 from sfumato_web.server.server_limits import LimitsTable, check_entries, check_workload
 

@@ -17,7 +17,7 @@ import sfumato as sf
 from sfumato.planning.mechanisms import FLOORS, MECHANISMS
 from sfumato.run.linear import Plan
 from sfumato.types import Objective
-from sfumato.vault.measure import add_noise, exact_values
+from sfumato.vault.mechanisms.measure import add_noise, exact_values
 from tests.shared.every_mechanism import (
     CASES,
     UNEVEN_CASES,

@@ -11,7 +11,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.domain.domain import Domain
-from sfumato.strategy.laplace_optimum import laplace_optimum
+from sfumato.strategy.laplace.laplace_optimum import laplace_optimum
 from sfumato.workload.workload import Workload
 
 PURE, APPROXIMATE = sf.Budget(epsilon=1), sf.Budget(epsilon=1, delta=1e-9)

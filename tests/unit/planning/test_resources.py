@@ -16,7 +16,7 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.resources import as_rows, engine_of, in_bytes, in_seconds
 from sfumato.vault.duckdb import DuckDB
-from sfumato.vault.measure import count, measure
+from sfumato.vault.mechanisms.measure import count, measure
 from sfumato.vault.tables import open_table
 
 DOMAIN = sf.Domain({"a": 100, "b": 200, "c": 3})

@@ -31,7 +31,7 @@ from sfumato.planning.selection_plans import (
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.privacy.selection import MAXIMUM_RATE
 from sfumato.types import Neighbours
-from tests.unit.vault.test_select import flips, softmax
+from tests.unit.vault.mechanisms.test_select import flips, softmax
 
 BUDGETS = [
     sf.Budget(epsilon=1),

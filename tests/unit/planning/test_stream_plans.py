@@ -18,7 +18,7 @@ from sfumato.planning.stream_plans import (
     square_root,
 )
 from sfumato.privacy.budget import Budget
-from sfumato.strategy.stream_filters import (
+from sfumato.strategy.one_attribute.stream_filters import (
     STATE_BITS,
     VALUE_BITS,
     Bank,

@@ -21,7 +21,7 @@ from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.release.provenance import cost_in_words, guarantee, provenance_json
 from sfumato.release.release import Release
-from sfumato.vault.measure import add_noise
+from sfumato.vault.mechanisms.measure import add_noise
 from tests.shared.made_releases import measured, people, planned, released, some_counts
 from tests.shared.words import SeededWords
 

@@ -21,7 +21,7 @@ from sfumato.privacy.budget import Budget
 from sfumato.release.release import Release
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import combined
-from sfumato.strategy.ordered import ordered
+from sfumato.strategy.one_attribute.ordered import ordered
 from sfumato.workload.workload import Workload
 from tests.shared.made_releases import measured, released, some_counts
 from tests.shared.words import SeededWords

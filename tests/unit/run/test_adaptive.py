@@ -28,7 +28,7 @@ from sfumato.run.adaptive import AdaptivePlan
 from sfumato.run.rounds import Task, _Loop, adaptive_rounds
 from sfumato.types import Neighbours
 from sfumato.vault.count import Counts
-from sfumato.vault.select import (
+from sfumato.vault.mechanisms.select import (
     GRID_BITS,
     MAXIMUM_WEIGHT,
     ExactAnswers,
@@ -217,7 +217,7 @@ def test_only_pure_choices_are_made_by_permute_and_flip(
             made.append(law.__name__)
             return law(*given)
 
-        monkeypatch.setattr(f"sfumato.vault.select.{law.__name__}", spy)
+        monkeypatch.setattr(f"sfumato.vault.mechanisms.select.{law.__name__}", spy)
     sets: list[Sets] = [("a", "b"), ("a", "d")]
     exact, _ = read_tables(open_table(people), DOMAIN, sets, "add-remove")
     flat = {s: np.zeros([DOMAIN[n].size for n in s], dtype=np.int64) for s in sets}

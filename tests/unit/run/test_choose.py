@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 import sfumato as sf
 from sfumato.run.choose import SelectionPlan, SelectionRun
 from sfumato.types import Neighbours
-from sfumato.vault.select import read_scores
+from sfumato.vault.mechanisms.select import read_scores
 from sfumato.vault.tables import open_table
 from tests.shared.ledger_home import made
 from tests.shared.words import SeededWords
 from tests.unit.planning.test_selection_plans import peeled
-from tests.unit.vault.test_select import flips, softmax
+from tests.unit.vault.mechanisms.test_select import flips, softmax
 
 DOMAIN = sf.Domain([sf.Category("job", ["cook", "nurse", "smith", "clerk"]), sf.Boolean("ill")])
 JOBS = sf.marginals(DOMAIN, [["job"]])

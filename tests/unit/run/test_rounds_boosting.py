@@ -19,7 +19,7 @@ from sfumato.planning.adaptive_costs import Moves, Spending, answer_moves, joint
 from sfumato.refine.learn import Boosted, replay_samples
 from sfumato.run.rounds import Sampling, boosting_rounds, mwem_rounds
 from sfumato.types import Neighbours
-from sfumato.vault.select import ExactAnswers, read_answers
+from sfumato.vault.mechanisms.select import ExactAnswers, read_answers
 from sfumato.vault.tables import open_table
 from sfumato.workload.scans import answer_bits
 from tests.shared.dense import dense_workload

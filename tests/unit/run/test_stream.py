@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-import sfumato.vault.stream_noise as vault
+import sfumato.vault.mechanisms.stream_noise as vault
 from sfumato.errors import (
     BudgetExhausted,
     LedgerError,

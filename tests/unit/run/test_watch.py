@@ -118,7 +118,7 @@ def test_a_refused_debit_draws_no_noise(tmp_path: Path, monkeypatch: pytest.Monk
     def never(*_: object) -> None:
         raise AssertionError("noise was drawn without a debit")
 
-    monkeypatch.setattr("sfumato.vault.sparse._drawn", never)
+    monkeypatch.setattr("sfumato.vault.mechanisms.sparse._drawn", never)
     watch = sf.watch(30, BUDGET, 500)
     with pytest.raises(BudgetExhausted):
         watch.values(LOUD, book, name="series")
@@ -286,7 +286,7 @@ def test_a_fork_does_not_put_the_watch_of_its_parent_to_rest(tmp_path: Path) -> 
 def test_a_state_of_the_older_form_is_given_up(tmp_path: Path) -> None:
     """It held its threshold all the time, so nobody knows whether a test was under way."""
     from sfumato.ledger.entries import State
-    from sfumato.vault.sparse import Discoverer
+    from sfumato.vault.mechanisms.sparse import Discoverer
 
     watch = sf.watch(30, sf.Budget(mu=1), 500, expected=20, alerts=2)
     book = Ledger.create(tmp_path / "l", sf.Budget(mu=1), "series", "add-remove", unit="event")

@@ -17,7 +17,7 @@ from sfumato.ledger.ledger import Ledger
 from sfumato.session.group_answers import GroupAnswer
 from sfumato.session.group_questions import GroupMeasurement
 from sfumato.session.session_answers import Answer
-from sfumato.vault.questions import ExactQuestions
+from sfumato.vault.mechanisms.questions import ExactQuestions
 from sfumato.vault.tables import open_table
 from tests.sessions import begin_session
 from tests.shared.ledger_home import made

@@ -15,7 +15,7 @@ import sfumato as sf
 from sfumato.errors import SfumatoError
 from sfumato.ledger.ledger import Ledger
 from sfumato.session.session import Session
-from sfumato.vault import questions as vault
+from sfumato.vault.mechanisms import questions as vault
 from sfumato.vault.tables import open_table
 from tests.sessions import begin_session
 from tests.shared.ledger_home import made

@@ -13,7 +13,7 @@ from sfumato.solve import kernels
 from sfumato.solve.chain import RELATIVE, Chain, applied, covariances, diagonals, potentials
 from sfumato.solve.kernels import BLOCK, TINY
 from sfumato.solve.tridiagonal import PartialFractions, Root
-from sfumato.strategy.ordered import on_grid
+from sfumato.strategy.one_attribute.ordered import on_grid
 
 SHIFTS = np.geomspace(1e-4, 30.0, 11)
 

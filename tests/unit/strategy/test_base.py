@@ -29,12 +29,12 @@ from sfumato.strategy.degrees import by_degrees, symmetric_set
 from sfumato.strategy.factorization import factorwise
 from sfumato.strategy.marginals import weighted_marginals
 from sfumato.strategy.matrix import dense as dense_optimum
-from sfumato.strategy.ordered import minimax_strategy, ordered, ordered_minimax
+from sfumato.strategy.neighbours.replace_one import for_replace_one
+from sfumato.strategy.one_attribute.ordered import minimax_strategy, ordered, ordered_minimax
+from sfumato.strategy.one_attribute.windows import windows
 from sfumato.strategy.pieces import pieces
-from sfumato.strategy.replace_one import for_replace_one
-from sfumato.strategy.windows import windows
 from sfumato.types import Neighbours
-from sfumato.vault.measure import add_noise, exact_values
+from sfumato.vault.mechanisms.measure import add_noise, exact_values
 from sfumato.workload.predicates import And, In
 from sfumato.workload.workload import Workload
 from tests.shared.every_mechanism import answers, counted, dense, kept, moves, table_of

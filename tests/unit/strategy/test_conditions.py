@@ -17,10 +17,10 @@ from sfumato.planning.views import planned_strategy
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.conditions import Conditions, Proved, conditions, lower_bound
 from sfumato.strategy.matrix import dense
-from sfumato.strategy.replace_one import best_for_pairs, for_replace_one
+from sfumato.strategy.neighbours.replace_one import best_for_pairs, for_replace_one
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Objective
-from sfumato.vault.measure import combined_values, count
+from sfumato.vault.mechanisms.measure import combined_values, count
 from sfumato.vault.tables import open_table
 from sfumato.workload.clauses import Heaviest, read_clauses
 from sfumato.workload.predicates import Condition, Everything, In, Or

@@ -26,7 +26,7 @@ from sfumato.strategy.degrees import (
     symmetric_set,
 )
 from sfumato.strategy.matrix import dense as as_matrix
-from sfumato.strategy.replace_one import best_for_pairs, for_replace_one
+from sfumato.strategy.neighbours.replace_one import best_for_pairs, for_replace_one
 from sfumato.study.matrix_norms import factorize
 from sfumato.workload.workload import Workload
 from tests.unit.strategy.test_biased import dense, forecast_of, measured_matrix, reconstruction

@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.strategy.matrix import Dense, dense
 from sfumato.strategy.measured import Mixture
-from sfumato.vault.measure import combined_values, exact_values
+from sfumato.vault.mechanisms.measure import combined_values, exact_values
 from sfumato.workload.workload import Workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 3})

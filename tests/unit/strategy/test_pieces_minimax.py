@@ -12,13 +12,13 @@ import pytest
 import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.solve.weighted_orbits import Reweighted
-from sfumato.strategy.ordered import _factor, minimax_strategy
+from sfumato.strategy.one_attribute.ordered import _factor, minimax_strategy
 from sfumato.strategy.pieces import Pieces, _hull, _shared, minimax_pieces, pieces
 from sfumato.workload.queries import Identity, Prefix, Ranges
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 from tests.shared.dense import dense_workload
-from tests.unit.strategy.test_ordered_minimax import answers, dense_strategy
+from tests.unit.strategy.one_attribute.test_ordered_minimax import answers, dense_strategy
 
 SMALL = sf.Domain({"x": 6, "y": 5, "z": 3})
 WIDE = sf.Domain({"x": 60, "y": 50, "z": 4, "u": 7})

@@ -26,7 +26,7 @@ from sfumato.vault import count as counting
 from sfumato.vault.count import compile_condition, count_conditions, count_marginals
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.encode import read_records
-from sfumato.vault.measure import count
+from sfumato.vault.mechanisms.measure import count
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload import scans
 from sfumato.workload.predicates import And, Everything, In, Not, Or

@@ -10,7 +10,7 @@ import pytest
 import sfumato as sf
 from sfumato.errors import SfumatoError
 from sfumato.toml import parse_toml, read_toml
-from sfumato.workload.workload_file import constraints_from
+from sfumato.workload.statements.workload_file import constraints_from
 
 SCHEMA = """
 [domain.age]

@@ -14,7 +14,7 @@ import pytest
 import sfumato as sf
 import sfumato.workload
 from sfumato.toml import parse_toml
-from sfumato.workload.workload_file import workload_from
+from sfumato.workload.statements.workload_file import workload_from
 
 PAGE = (Path(__file__).parents[3] / "docs" / "workloads.md").read_text("utf-8")
 MODULES = [m.name for m in pkgutil.iter_modules(sfumato.workload.__path__)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.strategy.stream_filters import binary_tree
+from sfumato.strategy.one_attribute.stream_filters import binary_tree
 from sfumato_web.learn.tree import (
     CELLS,
     COUNTS,

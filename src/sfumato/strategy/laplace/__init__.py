@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strategies for pure epsilon: Laplace noise, columns measured in L1."""
