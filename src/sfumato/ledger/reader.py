@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sfumato.digest import sha256
 from sfumato.domain.privacy_unit import Unit, check_unit
@@ -38,6 +38,9 @@ from sfumato.ledger.verify import Verification, verify
 from sfumato.privacy.budget import Budget, Number, exact
 from sfumato.privacy.cost import Cost, composed_epsilon, rho_of
 from sfumato.types import Neighbours
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 __all__ = [
     "Allowance",
@@ -355,6 +358,21 @@ class LedgerReader:
             pure_epsilon=total.pure_epsilon,
             event_delta=total.delta,
         )
+
+    def dp_event(self) -> DpEvent:
+        """Return all debits as one event of the library dp-accounting (`Cost.dp_event`).
+
+        An accountant there composes parts that were fixed in advance. Where later debits were
+        chosen after earlier answers, only the ledger's own filter promises its total
+        (docs/proofs/accounting.md).
+
+        Returns:
+            The event: no operation if nothing was debited.
+
+        Raises:
+            BudgetError: A debit has a delta of its own, or the library is not installed.
+        """
+        return Cost(tuple(p for entry in self.entries() for p in entry.cost.parts)).dp_event()
 
     def remaining(self, analyst: str | None = None) -> Remaining:
         """Return what one more debit may take, of the table and of the analyst's allowance.

@@ -40,7 +40,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -49,6 +49,9 @@ from sfumato.privacy import gaussian as gaussian_module
 from sfumato.privacy.budget import Number, exact, number_text
 from sfumato.privacy.privacy_limits import LIMITS
 from sfumato.types import Array
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 __all__ = [
     "ApproximatePart",
@@ -286,6 +289,47 @@ class Cost:
         """
         return [_part_json(part) for part in self.parts]
 
+    def dp_event(self) -> DpEvent:
+        """Return the cost as an event of the library dp-accounting, for accounts kept there.
+
+        Gaussian parts become one ``GaussianDpEvent``, pure parts of m steps the discrete Laplace
+        mechanism that dominates them (docs/proofs/accounting.md, Lemma 2). The neighbours are
+        those of the plan and are in the numbers already: give every event to an accountant of
+        ``ADD_OR_REMOVE_ONE``, whatever they are. Numbers are rounded towards more loss.
+
+        Returns:
+            One event, or a ``ComposedDpEvent`` of several.
+
+        Raises:
+            BudgetError: The cost has a delta of its own, which no event of that library states,
+                or the library is not installed.
+
+        >>> from fractions import Fraction
+        >>> import sfumato as sf
+        >>> sf.Cost.gaussian(Fraction(1, 4)).dp_event()
+        GaussianDpEvent(noise_multiplier=2.0)
+        """
+        if self.delta:
+            raise BudgetError(
+                f"this cost has an event of probability {number_text(self.delta)}, which "
+                "dp-accounting has no word for; take cost.without_events.dp_event() and ask there "
+                "for epsilon at your delta less cost.delta (deltas of events add)"
+            )
+        try:
+            import dp_accounting
+        except ImportError as error:
+            raise BudgetError(
+                "an event of dp-accounting needs that library: pip install 'sfumato[accounting]'"
+            ) from error
+        events: list[DpEvent] = []
+        if self.mu_squared:
+            events.append(dp_accounting.GaussianDpEvent(_root_down(1 / self.mu_squared)))
+        for part, count in Counter(self.pure_parts).items():
+            step = gaussian_module.float_up(part.epsilon / part.steps)
+            event = dp_accounting.dp_event.DiscreteLaplaceDpEvent(step, part.steps)
+            events.append(event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count))
+        return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
+
     @classmethod
     def from_json(cls, value: object) -> Cost:
         """Read what `as_json` wrote.
@@ -390,6 +434,14 @@ def composed_epsilon_exact(
     )
     simple = min(shifted, dominated)
     return min(simple, epsilon_up(mu_squared, pure, delta, simple))
+
+
+def _root_down(value: Fraction) -> float:
+    """Return the square root, rounded down."""
+    root = math.sqrt(gaussian_module.float_down(value))
+    while Fraction(root) ** 2 > value:
+        root = math.nextafter(root, 0.0)
+    return root
 
 
 def _check_delta(delta: Number) -> Fraction:

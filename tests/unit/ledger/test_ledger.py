@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
+from dp_accounting.dp_event import ComposedDpEvent, DiscreteLaplaceDpEvent, SelfComposedDpEvent
 
 from sfumato.errors import BudgetError, BudgetExhausted, LedgerError
 from sfumato.ledger import ledger_tables as tables
@@ -49,6 +50,14 @@ def test_a_new_ledger_knows_its_table_and_has_spent_nothing(ledger):
     assert ledger.entries() == ()
     assert ledger.spent().share == 0
     assert ledger.how_many_more(QUARTER) == 4
+
+
+def test_all_debits_are_one_event_of_dp_accounting(ledger):
+    assert ledger.dp_event() == ComposedDpEvent([])
+    for key in ("one", "two"):
+        ledger.debit(QUARTER, {"ask": key}, key)
+    event = SelfComposedDpEvent(DiscreteLaplaceDpEvent(0.25, 1), 2)
+    assert ledger.dp_event() == event
 
 
 @pytest.mark.usefixtures("filed")

@@ -6,13 +6,18 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import sys
 from fractions import Fraction
 
+import dp_accounting
 import mpmath
 import numpy as np
 import pytest
-from dp_accounting.pld import common
+from dp_accounting.dp_event import DiscreteLaplaceDpEvent
+from dp_accounting.pld import PLDAccountant, common
 from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sfumato.errors import BudgetError
 from sfumato.ledger.account import fits
@@ -305,3 +310,48 @@ def test_no_pair_of_bounded_range_has_a_divergence_above_its_rho(eta):
 def test_a_range_that_is_none_is_refused(item):
     with pytest.raises(BudgetError, match="has_range"):
         Cost.from_json([{"kind": "pure", "epsilon": "1", **item}])
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        Cost.gaussian(Fraction(1, 25)),
+        Cost.gaussian(Fraction(1)) + Cost.gaussian(Fraction(1, 3)),
+        Cost.pure(Fraction(1)),
+        Cost.pure(Fraction(1, 2), 2),
+        Cost.gaussian(Fraction(1, 9)) + Cost.pure(Fraction(1, 2)),
+    ],
+    ids=repr,
+)
+def test_events_of_dp_accounting_have_the_same_epsilon(cost):
+    accountant = PLDAccountant(value_discretization_interval=2.0**-14)
+    accountant.compose(cost.dp_event())
+    assert accountant.get_epsilon(1e-6) == pytest.approx(composed_epsilon([cost], 1e-6), abs=1e-6)
+
+
+def test_events_of_many_parts_are_counted():
+    event = Cost((*pure("1/8").parts * 3, *gaussian(4).parts)).dp_event()
+    noise, walk = event.events
+    assert noise == dp_accounting.GaussianDpEvent(0.5)
+    assert (walk.event, walk.count) == (DiscreteLaplaceDpEvent(0.125, 1), 3)
+    assert Cost(()).dp_event() == dp_accounting.ComposedDpEvent([])
+
+
+@given(st.fractions(Fraction(1, 10**6), 10**6))
+def test_events_never_claim_more_noise_than_there_is(mu_squared):
+    event = Cost.gaussian(mu_squared).dp_event()
+    assert Fraction(event.noise_multiplier) ** 2 * mu_squared <= 1
+    assert Fraction(event.noise_multiplier) ** 2 * mu_squared >= 1 - Fraction(1, 2**50)
+
+
+def test_a_cost_with_a_delta_of_its_own_has_no_event_but_its_other_parts_have():
+    cost = pure(1) + Cost.approximate(Fraction(1, 10**7))
+    with pytest.raises(BudgetError, match="without_events"):
+        cost.dp_event()
+    assert cost.without_events.dp_event() == DiscreteLaplaceDpEvent(1.0, 1)
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(BudgetError, match=r"sfumato\[accounting\]"):
+        pure(1).dp_event()
