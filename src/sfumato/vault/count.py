@@ -329,8 +329,11 @@ def _check_sets(sets: Sequence[AttributeSet], domain: Domain, most_cells: int) -
 
 
 def _scan(records: Records, group: Sequence[AttributeSet]) -> dict[AttributeSet, Integers]:
-    """The counts of every set of the group, by one query."""
+    """The counts of every set of the group, by one query or from codes that Arrow has made."""
     shapes = [tuple(records.domain[name].size for name in names) for names in group]
+    if (codes := records.codes) is not None:
+        pairs = zip(group, shapes, strict=True)
+        return {names: codes.counts(names, shape).reshape(shape) for names, shape in pairs}
     flat = [np.zeros(prod(shape), dtype=np.int64) for shape in shapes]
     query = records.engine.counting(records.name, [_cell(records, names) for names in group])
     names, most = ["marginal", "cell", "records"], sum(counts.size for counts in flat)

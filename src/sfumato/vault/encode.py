@@ -26,10 +26,13 @@ done on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
 
 from sfumato.domain.attributes import (
     DURATIONS,
@@ -49,6 +52,8 @@ from sfumato.domain.values import UNIT_BITS, Fractional, Moments, Values, read_a
 from sfumato.errors import TableError
 from sfumato.random import WordSource, system_words
 from sfumato.text import did_you_mean, either, listing, shown
+from sfumato.types import Integers
+from sfumato.vault.arrow_codes import ArrowColumns, Codes
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.engine import Engine
 from sfumato.vault.sensitive import sealed
@@ -620,12 +625,45 @@ def read_records(
         names |= held.attributes
     if unit is not None:
         draw_secret(table, random)
-    name = sealed(
-        lambda: _encoded_of_any(table, domain, names, unit),
-        engine_failed(table, domain),
-    )
-    holder.records = Records(table.engine, name, domain, unit, names)
+    codes = _arrow_codes(table, domain, names) if unit is None else None
+    if codes is None:
+        name = sealed(
+            lambda: _encoded_of_any(table, domain, names, unit),
+            engine_failed(table, domain),
+        )
+    else:
+        columns = [f"c{domain.index(each)}" for each in codes.names]
+        name = table.engine.upload(codes.as_table(columns))
+    holder.records = Records(table.engine, name, domain, unit, names, codes)
     return holder.records
+
+
+def _arrow_codes(table: Table, domain: Domain, names: frozenset[str]) -> Codes | None:
+    """The codes of the kept records, by Arrow; None where the engine has to encode them.
+
+    Privacy: none of its own. The codes are those of the engine, which is asked for them; which of
+    two ways the table was read is seen in the time only.
+    """
+    if any(isinstance(domain[name], Fractional) for name in names):
+        return None
+    held = [a for a in domain if not isinstance(a, Moments)]
+    needed = [a for a in held if a.name in names or not always_kept(a)]
+    if any(isinstance(a, Fractional) for a in needed):
+        return None
+    read = [a.column for a in needed] or [domain.attributes[0].column]
+    try:
+        batches = table.batches(read)
+        if batches is None:
+            return None
+        kinds = [None if a.column in table.untyped else batches.types[a.column] for a in needed]
+        columns = ArrowColumns(
+            list(zip(needed, kinds, strict=True)),
+            domain.in_order(names),
+            partial(_codes_of_values, table, domain),
+        )
+        return columns.encoded(batches.rows()) if columns.is_complete else None
+    except Exception:  # whatever it is, it may quote rows, and the engine has its own way to read
+        return None
 
 
 def draw_secret(table: Table, random: WordSource | None = None) -> None:
@@ -723,6 +761,32 @@ def _encoding(
 ) -> str:
     """SQL for the codes of the records that no rule drops, and their owner if there are units."""
     engine = table.engine
+    beside: dict[str, str] = {}
+    if unit is not None:
+        column = engine.column(reading.places[-1])
+        is_untyped = unit.column in table.untyped
+        beside["owner"] = unit_text(
+            column, table.types[unit.column], is_untyped, engine, table.texts
+        )
+    encoded = _coding(table, reading, domain, needed, beside, uploads)
+    droppers = [f"c{domain.index(a.name)}" for a in needed if not always_kept(a)]
+    return engine.complete(encoded, [*droppers, *beside])
+
+
+def _coding(
+    table: Table,
+    reading: ColumnReading,
+    domain: Domain,
+    needed: Sequence[Attribute],
+    beside: Mapping[str, str],
+    uploads: list[str],
+    kinds: Mapping[str, dt.DataType] | None = None,
+) -> str:
+    """SQL for the codes of all records, null where a rule drops them, and some columns beside.
+
+    ``kinds`` are the types of columns that are not those of the table.
+    """
+    engine = table.engine
     values: dict[str, str] = {}
     columns: list[Held] = []
     unparsed: dict[int, str] = {}
@@ -732,7 +796,8 @@ def _encoding(
         if attribute.column in table.untyped:
             made = interpreted(kind, column, engine, table.texts)
         else:
-            made = typed(kind, column, table.types[attribute.column], engine)
+            held_kind = (kinds or {}).get(attribute.name, table.types[attribute.column])
+            made = typed(kind, column, held_kind, engine)
         values[f"v{i}"] = made.value
         if made.is_null is not None:
             values[f"n{i}"] = made.is_null
@@ -744,16 +809,11 @@ def _encoding(
             unparsed[i] = f"(u{i} OR {is_text})" if table.has_unreadable else is_text
         is_null = f"n{i}" if made.is_null else f"(v{i} IS NULL)"
         columns.append(Held(f"v{i}", made.form, is_null, made.is_instant))
-    if unit is not None:
-        column = engine.column(reading.places[-1])
-        is_untyped = unit.column in table.untyped
-        values["owner"] = unit_text(
-            column, table.types[unit.column], is_untyped, engine, table.texts
-        )
+    values |= beside
     made_values = ", ".join(f"{value} AS {name}" for name, value in values.items())
     # As a query of its own, so that each value is made once, however often it is used.
     rows = f"(SELECT {made_values or '1 AS one'} FROM {reading.rows} AS source) AS given"  # noqa: S608
-    codes = {"owner": "owner"} if unit is not None else {}
+    codes = {name: name for name in beside}
     for i, (attribute, held) in enumerate(zip(needed, columns, strict=True)):
         looked_up = None
         if needs_lookup(attribute, held, engine):
@@ -767,9 +827,44 @@ def _encoding(
         most = 2**UNIT_BITS + 1 if isinstance(attribute, Values) else attribute.size
         codes[f"c{domain.index(attribute.name)}"] = f"CAST({code} AS {engine.integer(most)})"
     made_codes = ", ".join(f"{code} AS {name}" for name, code in codes.items())
-    droppers = [f"c{domain.index(a.name)}" for a in needed if not always_kept(a)]
-    encoded = f"SELECT {made_codes or '1 AS one'} FROM {rows}"  # noqa: S608
-    return engine.complete(encoded, [*droppers, *(["owner"] if unit else [])])
+    return f"SELECT {made_codes or '1 AS one'} FROM {rows}"  # noqa: S608
+
+
+def _codes_of_values(
+    table: Table, domain: Domain, attributes: Sequence[Attribute], values: Sequence[pa.Array]
+) -> list[Integers]:
+    """The codes of some values of each attribute, -1 where they drop a record; by one query."""
+    import pyarrow as pa
+
+    engine = table.engine
+    assert isinstance(engine, DuckDB)  # noqa: S101  which counts all that Arrow reads
+    longest = max(map(len, values))
+    padded = [pa.concat_arrays([each, pa.nulls(longest - len(each), each.type)]) for each in values]
+    names = [f"x{i}" for i in range(len(values))]
+    rows = pa.table([*padded, pa.array(np.arange(longest))], names=[*names, "place"])
+    uploads: list[str] = []
+    try:
+        source = _uploaded(engine, rows, uploads)
+        types = engine.types(source)
+        kinds = {a.name: types[x] for a, x in zip(attributes, names, strict=True)}
+        query = _coding(
+            table,
+            ColumnReading(source, names),
+            domain,
+            attributes,
+            {"place": "place"},
+            uploads,
+            kinds,
+        )
+        columns = [f"c{domain.index(a.name)}" for a in attributes]
+        whole = ", ".join(f"COALESCE(CAST({c} AS BIGINT), -1) AS {c}" for c in columns)
+        made = engine.fetch(f"SELECT place, {whole} FROM ({query}) AS coded", ["place", *columns])  # noqa: S608
+    finally:
+        for upload in uploads:
+            engine.forget(upload)
+    order = np.argsort(made["place"])
+    pairs = zip(columns, values, strict=True)
+    return [made[column][order][: len(each)] for column, each in pairs]
 
 
 def _uploaded(engine: Engine, rows: pa.Table, uploads: list[str]) -> str:

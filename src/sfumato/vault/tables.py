@@ -30,6 +30,7 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
 from sfumato.text import listing, shown
+from sfumato.vault.arrow_codes import Codes
 from sfumato.vault.duckdb import (
     DuckDB,
     duckdb_table,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyspark.sql import DataFrame
 
 __all__ = [
@@ -88,18 +90,34 @@ class ColumnReading:
     blocks: Iterable[None] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, repr=False)
+class ArrowBatches:
+    """Some columns of a table by Arrow: the type of each, and the rows in batches.
+
+    Columns of a batch stand in the order in which they were asked for, one for each time.
+    """
+
+    types: Mapping[str, pa.DataType]
+    rows: Callable[[], Iterator[pa.Table]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Records:
-    """A temporary table of codes in the engine, dropped when the last user of it is gone."""
+    """A temporary table of codes in the engine, dropped when the last user of it is gone.
+
+    ``codes``: the same ones outside of the engine, which only looks at them then.
+    """
 
     engine: Engine
     name: str
     domain: Domain
     unit: PrivacyUnit | None
     attributes: frozenset[str]
+    codes: Codes | None = None
 
     def __post_init__(self) -> None:
-        weakref.finalize(self, _dropped, self.engine, self.name)
+        let_go = _dropped if self.codes is None else _forgotten
+        weakref.finalize(self, let_go, self.engine, self.name)
 
     def column(self, attribute: str) -> str:
         """The name of the column of codes of an attribute, or of grid values of `Values`."""
@@ -123,6 +141,7 @@ class Table:
 
     __slots__ = (
         "__weakref__",
+        "_batches",
         "_careful",
         "_read",
         "engine",
@@ -148,6 +167,7 @@ class Table:
         *,
         may_drop_records: bool = True,
         careful: Callable[[Sequence[str]], ColumnReading] | None = None,
+        batches: Callable[[Sequence[str]], ArrowBatches | None] | None = None,
         texts: TextRules | None = None,
         has_unreadable: bool = False,
     ) -> None:
@@ -158,7 +178,7 @@ class Table:
         self.may_drop_records = may_drop_records
         self.texts = TextRules() if texts is None else texts
         self.has_unreadable = has_unreadable
-        self._read, self._careful = read, careful
+        self._read, self._careful, self._batches = read, careful, batches
         # The encoded records of the last count, and the key that chooses the rows of a privacy
         # unit: kept here, so that all counts of one release describe the same records.
         self.records: Records | None = None
@@ -190,6 +210,10 @@ class Table:
             return self._careful(columns)
         return self._read(columns)
 
+    def batches(self, columns: Sequence[str]) -> ArrowBatches | None:
+        """These columns as Arrow reads them; None where their values might not be the engine's."""
+        return None if self._batches is None else self._batches(columns)
+
     def opened_again(self) -> Table:
         """The same rows in the same engine for another release, with a random key of its own.
 
@@ -207,6 +231,7 @@ class Table:
             self._read,
             may_drop_records=self.may_drop_records,
             careful=self._careful,
+            batches=self._batches,
             texts=self.texts,
             has_unreadable=self.has_unreadable,
         )
@@ -361,6 +386,7 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
         _reader(rows),
         may_drop_records=is_query,
         careful=_parquet_reader(files.paths, engine, types, stored) if is_plain else None,
+        batches=_parquet_batches(files.paths, engine, types) if is_plain else None,
     )
     weakref.finalize(table, _closed, engine)
     return table
@@ -403,6 +429,18 @@ def _from_csv(name: str, paths: Sequence[str], declared: CsvSource) -> Table:
         engine.replace(shown, nothing)
         return ColumnReading(shown, places, steps())
 
+    def batches(columns: Sequence[str]) -> ArrowBatches:
+        numbers = [names.index(column) for column in dict.fromkeys(columns)]
+        places = [f"x{names.index(column)}" for column in columns]
+
+        def rows() -> Iterator[pa.Table]:
+            for block in blocks(
+                paths, len(names), delimiter, numbers, declared.rule, name, declared
+            ):
+                yield pa.table([block[place] for place in places], names=_numbered(places))
+
+        return ArrowBatches(dict.fromkeys(columns, pa.string()), rows)
+
     types = dict.fromkeys(names, ibis.dtype("string"))
     return Table(
         name,
@@ -410,6 +448,7 @@ def _from_csv(name: str, paths: Sequence[str], declared: CsvSource) -> Table:
         types,
         frozenset(names),
         read,
+        batches=batches,
         may_drop_records=False,
         texts=declared.texts,
         has_unreadable=True,
@@ -545,9 +584,17 @@ def _from_memory(source: object) -> Table:
 
     def read(columns: Sequence[str]) -> ColumnReading:
         held = memory.get(list(dict.fromkeys(columns)))
-        places = [f"x{i}" for i in range(len(columns))]  # engines take "a" and "A" for one name
+        places = _numbered(columns)  # engines take "a" and "A" for one name
         rows = engine.upload(pa.table([held[name] for name in columns], names=places))
         return ColumnReading(rows, places)
+
+    def batches(columns: Sequence[str]) -> ArrowBatches:
+        def rows() -> Iterator[pa.Table]:
+            held = memory.get(list(dict.fromkeys(columns)))
+            yield pa.table([held[name] for name in columns], names=_numbered(columns))
+
+        kinds = {name: memory.types[name] or pa.null() for name in columns}
+        return ArrowBatches(kinds, rows)
 
     kinds = {kind: _engine_type(engine, kind) for kind in set(memory.types.values())}
     types = {name: kinds[kind] for name, kind in memory.types.items()}
@@ -557,6 +604,7 @@ def _from_memory(source: object) -> Table:
         types,
         memory.untyped,
         read,
+        batches=batches,
         may_drop_records=not memory.is_stored,
     )
 
@@ -639,6 +687,66 @@ def _parquet_reader(
     return read
 
 
+def _parquet_batches(
+    paths: Sequence[str], engine: DuckDB, types: Mapping[str, dt.DataType]
+) -> Callable[[Sequence[str]], ArrowBatches | None]:
+    """Parquet files by Arrow, in whole row groups where they are not too long, texts by number.
+
+    None for columns whose types are others in Arrow than in DuckDB.
+    """
+    import pyarrow as pa
+
+    def read(columns: Sequence[str]) -> ArrowBatches | None:
+        import pyarrow.parquet as pq
+
+        schema = pq.read_schema(paths[0])
+        names = list(dict.fromkeys(columns))
+        if not set(names) <= set(schema.names):
+            return None  # a field of a column of records
+        plain = {name: _plain(pa.chunked_array([], schema.field(name).type)) for name in names}
+        kinds = {name: column.type for name, column in plain.items()}
+        shown = engine.upload(pa.table(list(plain.values()), names=_numbered(names)))
+        try:
+            seen = list(engine.types(shown).values())
+        finally:
+            engine.forget(shown)
+        if seen != [types[name] for name in names]:
+            return None
+        texts = [n for n in names if pa.types.is_string(kinds[n]) or kinds[n] == pa.large_string()]
+
+        def column(rows: pa.Table, name: str) -> pa.ChunkedArray:
+            return rows[name] if name in texts else _plain(rows[name])
+
+        def rows() -> Iterator[pa.Table]:
+            for path in paths:
+                with pq.ParquetFile(
+                    path, coerce_int96_timestamp_unit="us", read_dictionary=texts
+                ) as file:
+                    for part in _parquet_parts(file, names):
+                        yield pa.table([column(part, n) for n in columns], names=_numbered(columns))
+
+        return ArrowBatches(kinds, rows)
+
+    return read
+
+
+def _parquet_parts(file: pq.ParquetFile, names: Sequence[str]) -> Iterator[pa.Table]:
+    """The row groups of a file, cut into batches where one is too long to be held."""
+    import pyarrow as pa
+
+    for i in range(file.num_row_groups):
+        group = file.metadata.row_group(i)
+        if max(group.total_byte_size, 8 * group.num_rows * len(names)) <= LIMITS.batch_bytes:
+            yield file.read_row_group(i, columns=names, use_threads=False)
+            continue
+        for batch in file.iter_batches(LIMITS.parquet_rows, row_groups=[i], columns=names):
+            yield pa.Table.from_batches([batch])
+
+
+def _numbered(columns: Sequence[str]) -> list[str]:
+    return [f"x{i}" for i in range(len(columns))]
+
+
 def _reader(rows: str) -> Callable[[Sequence[str]], ColumnReading]:
     return lambda columns: ColumnReading(rows, columns)
 
@@ -655,6 +763,11 @@ def _dropped(engine: Engine, name: str) -> None:
     # At the end of the process the connection may be gone before the table is.
     with contextlib.suppress(Exception):
         engine.drop(name)
+
+
+def _forgotten(engine: Engine, name: str) -> None:
+    with contextlib.suppress(Exception):
+        engine.forget(name)
 
 
 def _closed(engine: Engine) -> None:

@@ -53,6 +53,23 @@ class VaultLimits:
     values_in_query: int = 64
     """Values of a category that are listed in the text of a query; more are looked up by a join."""
 
+    # arrow_codes, tables
+    classes: int = 2**17
+    """Classes of the values of a column that Arrow reads; with more, its engine encodes it."""
+    classes_of_few: int = 2**12
+    """Classes that an engine is asked about even where there are fewer records: a millisecond."""
+    starts_compared: int = 100
+    """Starts of classes that every value is compared with, which takes less than a search then."""
+    moment_classes: int = 2**14
+    """Steps of times whose starts are listed, a microsecond each."""
+    rows_together: int = 2**16
+    """Rows that are encoded and counted at once: arrays in the processor's cache, and short enough
+    for the allocator to hand out the same memory again."""
+    batch_bytes: int = 2**28
+    """Bytes of a part of a Parquet file that is read at once; larger parts come in batches."""
+    codes_held: int = 2**31
+    """Bytes of codes that are held beside an engine; a table of more is encoded inside of it."""
+
     # count and questions
     cells_held: int = 2**27
     """Cells of exact tables that are held at a time: 1 GiB."""

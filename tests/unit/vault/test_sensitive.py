@@ -20,6 +20,7 @@ import sfumato
 from sfumato.domain.attributes import Boolean, Category, Integer
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, SfumatoError, TableError
+from sfumato.vault.arrow_codes import Codes
 from sfumato.vault.count import Counts, count_conditions, count_marginals
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.sensitive import Sensitive, sealed
@@ -114,10 +115,11 @@ def test_a_distinctive_count_is_found_nowhere(tmp_path, monkeypatch, caplog, cap
     assert met.reveal().tolist() == [CANARY, CANARY]
     logging.info("%s %s %s %s", counts, met, table, table.records)
 
-    def fail(_: DuckDB, query: str, *__: object) -> None:
+    def fail(_: object, query: object, *__: object) -> None:
         raise RuntimeError(f"{query} gave {CANARY}")
 
     monkeypatch.setattr(DuckDB, "batches", fail)
+    monkeypatch.setattr(Codes, "counts", fail)
     with pytest.raises(TableError) as caught:
         count_marginals(table, domain, sets)
     logging.error("failed", exc_info=caught.value)
