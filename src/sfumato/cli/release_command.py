@@ -86,7 +86,7 @@ app = command_app()
 @app.command(
     epilog=examples(
         "sfumato release release.toml",
-        "sfumato release release.toml --out results --notebook",
+        "sfumato release release.toml --out results --notebook --fact-sheet",
         "sfumato release release.toml --ledger people.ledger --key 2026-q1",
         "sfumato release release.toml --synthetic 10000 --yes",
         "sfumato release release.toml --intervals bootstrap",
@@ -106,6 +106,10 @@ def release(
     error: Error = None,
     notebook: Annotated[
         bool, flag("--notebook", text="Also write a notebook that reads the release.")
+    ] = False,
+    facts_page: Annotated[
+        bool,
+        flag("--fact-sheet", text="Also write a page of facts for the public, as Markdown."),
     ] = False,
     synthetic: Annotated[
         int | None,
@@ -140,7 +144,8 @@ def release(
     """
     from sfumato.cli.spec import ledger_to_debit
     from sfumato.refine.synthesize import check_records
-    from sfumato.release.export import write_notebook
+    from sfumato.release.export import replaced, write_notebook
+    from sfumato.release.release import FACT_SHEET
     from sfumato.vault.encode import check_columns
     from sfumato.vault.tables import name_of, open_table, public_name
 
@@ -193,6 +198,10 @@ def release(
                 csv=csv,
                 shares=_has_shares(spec, result, output),
             )
+            if facts_page:
+                files["fact_sheet"] = folder / FACT_SHEET
+                with replaced(files["fact_sheet"]) as hidden:
+                    hidden.write_text(result.fact_sheet(), encoding="utf-8")
             if notebook:
                 files["notebook"] = folder / "notebook.ipynb"
                 write_notebook(files["notebook"], os.path.relpath(path, folder), ".")

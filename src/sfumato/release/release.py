@@ -41,6 +41,7 @@ from sfumato.release.answers import (
     named_groups,
     plural_of,
 )
+from sfumato.release.disclosure import fact_sheet, registry_record
 from sfumato.release.estimates import Combination, Estimates, check_level
 from sfumato.release.export import (
     arrow_table,
@@ -707,6 +708,61 @@ class Release:
         check_level(level)
         return report_html(self, level, self._shared(shares))
 
+    def fact_sheet(self) -> str:
+        """Return what the public is told about the release, on one page of Markdown.
+
+        Returns:
+            Promise, parameters, unit of privacy, algorithms, accuracy and what is left to the
+            publisher, after NIST SP 800-226; from the provenance record alone.
+        """
+        return fact_sheet(self.provenance)
+
+    def registry_record(
+        self,
+        *,
+        name: str,
+        curators: Sequence[str],
+        description: str,
+        intended_use: str,
+        region: str,
+        authors: Sequence[str],
+        product: str = "Summary statistics",
+        sector: str | None = None,
+        sources: str = "",
+    ) -> str:
+        """Return a record of tier 3 for the registry of deployments of the OpenDP project.
+
+        Args:
+            name: What the published data are called.
+            curators: Who publishes them.
+            description: What they are, in a sentence.
+            intended_use: What they are for.
+            region: Which region they describe.
+            authors: Who answers for this record.
+            product: "Summary statistics", "Synthetic data", "Interactive API" or "SQL queries".
+            sector: "Technology", "Healthcare", "Education", "Government", "Energy" or "Finance",
+                if one of them fits.
+            sources: Where more can be read.
+
+        Returns:
+            The text of a YAML file, from the provenance record and what is given here.
+
+        Raises:
+            SfumatoError: A text is empty, or the product or sector is none of the registry's.
+        """
+        return registry_record(
+            self.provenance,
+            name=name,
+            curators=curators,
+            description=description,
+            intended_use=intended_use,
+            region=region,
+            authors=authors,
+            product=product,
+            sector=sector,
+            sources=sources,
+        )
+
     def save(
         self,
         directory: str | Path,
@@ -857,6 +913,7 @@ def _refined(
 
 
 RECORD: Final = "provenance.json"
+FACT_SHEET: Final = "fact-sheet.md"
 QUALITY_TABLE: Final = "synthetic-quality.csv"
 QUALITY_PICTURE: Final = "synthetic-quality.png"
 COMPANIONS: Final = frozenset(
@@ -864,6 +921,7 @@ COMPANIONS: Final = frozenset(
         "answers.csv",
         "synthetic.parquet",
         "synthetic.csv",
+        FACT_SHEET,
         QUALITY_TABLE,
         QUALITY_PICTURE,
         BLOCKS_FILE,

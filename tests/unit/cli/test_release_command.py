@@ -36,6 +36,20 @@ def test_a_release_writes_its_files_and_debits_the_ledger(folder: Path, run: Run
     assert provenance["ledger"]["hash"] == entries[0]["hash"]
 
 
+def test_a_fact_sheet_is_written_on_demand_and_does_not_outlive_its_release(
+    folder: Path, run: Run
+) -> None:
+    out, spec = folder / "out", folder / "release.toml"
+    ran = run("release", spec, "--out", out, "--fact-sheet", "--json")
+    files = ran.document["files"]
+    assert isinstance(files, dict)
+    page = Path(files["fact_sheet"]).read_text()
+    assert json.loads((out / "provenance.json").read_text())["guarantee"] in page
+    assert "of a hash-chained ledger" in page
+    assert run("release", spec, "--out", out, "--key", "again", "-q").code == 0
+    assert not (out / "fact-sheet.md").exists()
+
+
 def test_the_same_release_again_gives_the_same_answers_and_costs_nothing(
     folder: Path, run: Run
 ) -> None:
