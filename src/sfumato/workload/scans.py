@@ -11,8 +11,10 @@ says in which steps answers are whole numbers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, combinations
+from math import comb
 from typing import Final, Literal
 
 from sfumato.domain.domain import Domain
@@ -86,13 +88,21 @@ def is_counted_alone(source: Term, term: Term) -> bool:
 
 def scanned_tables(
     sets: Sequence[AttributeSet], domain: Domain, most: int
-) -> dict[AttributeSet, list[AttributeSet]]:
+) -> Mapping[AttributeSet, Sequence[AttributeSet]]:
     """The tables that an engine counts, each with the requested ones that are summed from it.
 
-    ``most`` is the engine's number of `CELLS_TOGETHER`.
+    ``most`` is the engine's number of `CELLS_TOGETHER`. A plan states what the vault then counts:
+    both have it from one computation.
     """
     sources = summed_from(sets, domain)
-    return cover([names for names in sets if sources[names] == names], domain, most)
+    return _cover(tuple(names for names in sets if sources[names] == names), domain, most)
+
+
+@lru_cache(maxsize=2)
+def _cover(
+    sets: tuple[AttributeSet, ...], domain: Domain, most: int
+) -> Mapping[AttributeSet, Sequence[AttributeSet]]:
+    return cover(sets, domain, most)
 
 
 def most_groups(scanned: Iterable[AttributeSet], domain: Domain) -> int:
@@ -101,12 +111,21 @@ def most_groups(scanned: Iterable[AttributeSet], domain: Domain) -> int:
     return max((sum(map(domain.cells, group)) for group in queries), default=0)
 
 
-def summed_from(sets: Sequence[AttributeSet], domain: Domain) -> dict[AttributeSet, AttributeSet]:
+def summed_from(
+    sets: Sequence[AttributeSet], domain: Domain
+) -> Mapping[AttributeSet, AttributeSet]:
     """For each set, the smallest other set that it is summed from, or itself when scanned."""
+    return _summed_from(tuple(sets), domain, LIMITS.cells_summed)
+
+
+@lru_cache(maxsize=2)
+def _summed_from(
+    sets: tuple[AttributeSet, ...], domain: Domain, most: int
+) -> Mapping[AttributeSet, AttributeSet]:
     sources: dict[AttributeSet, AttributeSet] = {}
     distinct = set(sets)
     for wide in sorted(sets, key=domain.cells):
-        if domain.cells(wide) > LIMITS.cells_summed:
+        if domain.cells(wide) > most:
             break
         for names in _inside(wide, distinct):
             sources.setdefault(names, wide)
@@ -149,44 +168,105 @@ def cover(
     >>> cover([("a", "b"), ("a", "c"), ("b", "c")], small, most=8)
     {('a', 'b', 'c'): [('a', 'b'), ('a', 'c'), ('b', 'c')]}
     """
-    left = dict.fromkeys(sorted(sets, key=domain.cells, reverse=True))
-    touching: dict[str, dict[AttributeSet, None]] = {name: {} for name in domain.names}
-    for names in left:
-        for attribute in names:
-            touching[attribute][names] = None
+    left = _Left(sets, domain)
     covers: dict[AttributeSet, list[AttributeSet]] = {}
-    while left:
-        first = next(iter(left))
-        block = set(first)
-        while (name := _next(block, touching, domain, most)) is not None:
-            block.add(name)
-        within = {n: None for x in block for n in touching[x] if block.issuperset(n)}
-        if domain.cells(first) > most:  # summing it takes longer than a scan
-            within = {first: None}
-        elif () in left:
-            within[()] = None
-        table = domain.in_order(block)
-        covers[table] = sorted(within)
-        for names in within:
-            del left[names]
-            for attribute in names:
-                del touching[attribute][names]
+    for first in sorted(sets, key=domain.cells, reverse=True):
+        if first not in left:
+            continue
+        block = left.block(first, most)
+        # To sum a great one takes longer than a scan.
+        within = left.within(block) if domain.cells(first) <= most else [first]
+        covers[domain.in_order(domain.names[i] for i in block)] = sorted(within)
+        left.remove(within)
     return covers
 
 
-def _next(
-    block: set[str], touching: dict[str, dict[AttributeSet, None]], domain: Domain, most: int
-) -> str | None:
-    """The attribute that completes most tables which are left; None if none does, or fits."""
-    cells = domain.cells(domain.in_order(block))
-    gains: Counter[str] = Counter()
-    near = {names: None for name in block for names in touching[name]}
-    for names in near:
-        missing = [name for name in names if name not in block]
-        if len(missing) == 1:
-            gains[missing[0]] += 1
-    for name in domain.names:
-        if name not in block and (name,) in touching[name]:
-            gains[name] += 1
-    fitting = [n for n in domain.names if gains[n] and cells * domain[n].size <= most]
-    return max(fitting, key=lambda n: (gains[n], -domain[n].size), default=None)
+class _Left:
+    """The sets that are in no table yet, and which attribute completes which of them.
+
+    A set is found from its subsets that lack one attribute, so that a table is filled in the time
+    of its own subsets, however many sets there are. Sets of attributes are bits of a number.
+    """
+
+    def __init__(self, sets: Sequence[AttributeSet], domain: Domain) -> None:
+        self._place = {name: i for i, name in enumerate(domain.names)}
+        self._sizes = [domain[name].size for name in domain.names]
+        self._sets: dict[int, AttributeSet] = {}
+        self._lengths: Counter[int] = Counter()
+        self._completed: dict[int, set[int]] = {}
+        """The attributes that make a set of a smaller one."""
+        self._touching: list[set[int]] = [set() for _ in domain.names]
+        for names in sets:
+            bits = self._bits(names)
+            self._sets[bits] = names
+            self._lengths[len(names)] += 1
+            for i in map(self._place.__getitem__, names):
+                self._completed.setdefault(bits ^ (1 << i), set()).add(i)
+                self._touching[i].add(bits)
+
+    def _bits(self, names: AttributeSet) -> int:
+        return sum(1 << self._place[name] for name in names)
+
+    def __contains__(self, names: AttributeSet) -> bool:
+        return self._bits(names) in self._sets
+
+    def block(self, first: AttributeSet, most: int) -> list[int]:
+        """The attributes of a table that begins with a set and takes in what completes most."""
+        block: list[int] = []
+        room = most
+        gains = Counter(self._completed.get(0, ()))
+        for i in map(self._place.__getitem__, first):
+            self._add(i, block, gains)
+            room //= self._sizes[i]
+        while True:
+            fitting = [i for i in gains if self._sizes[i] <= room and i not in block]
+            if not fitting:
+                return block
+            best = max(fitting, key=lambda i: (gains[i], -self._sizes[i], -i))
+            self._add(best, block, gains)
+            room //= self._sizes[best]
+
+    def _add(self, i: int, block: list[int], gains: Counter[int]) -> None:
+        """Take an attribute into a block: sets that lack one other attribute now gain by it."""
+        inside = sum(1 << j for j in block) | 1 << i
+        if self._subsets(len(block)) <= len(self._touching[i]):
+            for part in self._parts(block, shorter=2):
+                gains.update(self._completed.get(part | 1 << i, ()))
+        else:
+            for bits in self._touching[i]:
+                rest = bits & ~inside
+                if rest and not rest & (rest - 1):
+                    gains[rest.bit_length() - 1] += 1
+        block.append(i)
+
+    def within(self, block: Sequence[int]) -> list[AttributeSet]:
+        """The sets inside a block."""
+        if self._subsets(len(block)) <= len(self._sets):
+            parts = [part for part in self._parts(block, shorter=0) if part in self._sets]
+        else:
+            outside = ~sum(1 << i for i in block)
+            parts = [bits for bits in self._sets if not bits & outside]
+        return [self._sets[part] for part in parts]
+
+    def _subsets(self, size: int) -> int:
+        """How many subsets of a block have the length of a set, at most."""
+        return sum(comb(size, length) for length in self._lengths)
+
+    def _parts(self, block: Sequence[int], *, shorter: int) -> Iterator[int]:
+        """The subsets of a block that are so much shorter than a set."""
+        bits = [1 << i for i in block]
+        for length in self._lengths:
+            if length >= shorter:
+                yield from map(sum, combinations(bits, length - shorter))
+
+    def remove(self, sets: Iterable[AttributeSet]) -> None:
+        """These are in a table."""
+        for names in sets:
+            bits = self._bits(names)
+            del self._sets[bits]
+            self._lengths[len(names)] -= 1
+            if not self._lengths[len(names)]:
+                del self._lengths[len(names)]
+            for i in map(self._place.__getitem__, names):
+                self._completed[bits ^ (1 << i)].discard(i)
+                self._touching[i].discard(bits)
