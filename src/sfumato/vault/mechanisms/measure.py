@@ -185,11 +185,12 @@ def measure(
 
 
 def exact_values(term: Term, table: Integers) -> Numbers:
-    """``M h`` in steps of ``2^-(fraction_bits + unit_bits)``, exactly; how is public.
+    """``M h`` in steps of ``2^-(fraction_bits + unit_bits)``, exactly.
 
     64-bit integers hold the result modulo 2^64, exactly, even where it is larger. Then floats,
-    which err by less than half of 2^64 here, say how many times 2^64 is missing. Coefficients
-    beyond that are left to Python integers.
+    which err by less than half of 2^64 here, say how many times 2^64 is missing; where it is
+    missing nowhere, the integers are the result. Coefficients beyond that are left to Python
+    integers. Which of these it is shows in the time alone.
     """
     if term.slack:  # rounded to its grid, as far as the slack says
         return term.apply(table)
@@ -199,8 +200,11 @@ def exact_values(term: Term, table: Integers) -> Numbers:
     low = term.apply(table)
     if reach <= WORD_BITS:
         return low
-    near = np.ldexp(term.apply(table.astype(np.float64)), term.fraction_bits)
-    turns = np.rint((near - low.astype(np.float64)) / 2.0**64)
+    near = np.asarray(np.ldexp(term.apply(table.astype(np.float64)), term.fraction_bits))
+    near -= low
+    turns = np.rint(np.divide(near, 2.0**64, out=near), out=near)
+    if not turns.any():
+        return low
     whole = np.array([int(t) for t in turns], dtype=object)
     return np.asarray(low.astype(object) + whole * 2**64)
 
@@ -225,14 +229,35 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, random: WordSource) -
     """
     shift = law.grid_bits - term.fraction_bits - term.unit_bits
     z = block_noise(law, exact.size, random)
-    if shift < 0:  # to the nearest step
-        exact, shift = (exact + 2 ** (-shift - 1)) >> -shift, 0
-    if exact.dtype.kind != "O" and _reach_bits(term) + shift <= WORD_BITS:
+    if exact.dtype.kind != "O" and _reach_bits(term) + max(shift, 0) <= WORD_BITS:
         for part in _parts(exact.size):  # in place: no third array of this length
-            z[part] += exact[part] << shift
+            z[part] += _shifted(exact[part], shift)
         return z
-    parts = [_narrowed(exact[p].astype(object) * 2**shift + z[p]) for p in _parts(exact.size)]
+    parts = [_narrowed(_wide_sum(exact[p], shift, z[p])) for p in _parts(exact.size)]
     return np.concatenate(parts) if parts else z
+
+
+def _shifted(values: Numbers, shift: int) -> Numbers:
+    """So many bits to the left, or to the right and to the nearest step."""
+    shifted = values << shift if shift >= 0 else (values + 2 ** (-shift - 1)) >> -shift
+    return np.asarray(shifted)
+
+
+def _wide_sum(values: Numbers, shift: int, noise: Numbers) -> Numbers:
+    """The shifted values with their noise: in Python integers, unless these are in 64 bits too.
+
+    The sums are the same either way; which it is shows in the time alone.
+    """
+    if values.dtype.kind != "O" and noise.dtype.kind != "O":
+        reach = (_greatest(values) << max(shift, 0)) + (1 << max(-shift, 0)) + _greatest(noise)
+        if reach < 2**WORD_BITS:
+            return np.asarray(_shifted(values, shift) + noise)
+    return np.asarray(_shifted(values.astype(object), shift) + noise)
+
+
+def _greatest(numbers: Integers) -> int:
+    """The greatest absolute value."""
+    return max(-int(numbers.min(initial=0)), int(numbers.max(initial=0)))
 
 
 def _parts(size: int) -> list[slice]:

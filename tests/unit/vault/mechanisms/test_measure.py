@@ -117,6 +117,34 @@ def test_python_integers_are_added_up_some_at_a_time(
     ]
 
 
+@pytest.mark.parametrize("grid_bits", [-70, -3, 0, 5, 30])
+@pytest.mark.parametrize("bits", [3, 30, 58, 61, 62])
+def test_words_and_python_integers_get_the_same_noise(bits: int, grid_bits: int) -> None:
+    """Where the coefficients are fine, values that fit in words are added up in words."""
+    term = sf.product(sf.Domain({"x": 2}), {"x": [[2**30, 1]] * 6}).terms[0]
+    law = BlockNoise("gaussian", 2**16, grid_bits)
+    words = np.array([0, 1, -1, 2**bits, -(2**bits), 2**bits - 1])
+    noisy = [
+        add_noise(exact, term, law, SeededWords("same")) for exact in (words, words.astype(object))
+    ]
+    assert noisy[0].dtype == noisy[1].dtype
+    assert noisy[0].tolist() == noisy[1].tolist()
+    z = rounded_gaussian(Fraction(law.units), 6, SeededWords("same"))
+    up, down = max(grid_bits, 0), max(-grid_bits, 0)
+    half = 2**down // 2
+    by_hand = [((v << up) + half >> down) + int(e) for v, e in zip(words.tolist(), z, strict=True)]
+    assert noisy[0].tolist() == by_hand
+
+
+def test_fine_coefficients_of_few_records_stay_in_words() -> None:
+    term = sf.product(DOMAIN, {"a": [[2**30] * 6], "b": "identity"}).terms[0]
+    exact = exact_values(term, TABLE)
+    assert exact.dtype == np.int64
+    assert exact.tolist() == [2**30 * int(v) for v in TABLE.sum(axis=0)]
+    crowd = exact_values(term, TABLE * 2**40)
+    assert crowd.tolist() == [2**70 * int(v) for v in TABLE.sum(axis=0)]
+
+
 def test_measuring_tells_how_far_it_is_and_keeps_the_laws_and_the_number_of_records() -> None:
     blocks = [Block(term, 1.0) for term in sf.marginals(DOMAIN, 1).terms]
     laws = [BlockNoise("laplace", 2**k, 0) for k in range(len(blocks))]
