@@ -10,8 +10,8 @@ from fractions import Fraction
 
 from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.entries import State
+from sfumato.ledger.store import LedgerWitness
 from sfumato.ledger.transaction import WriteBatch
-from sfumato.ledger.witness import LedgerWitness
 from sfumato.privacy.cost import Cost
 
 COST = Cost.pure(Fraction(1, 1000))

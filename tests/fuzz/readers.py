@@ -36,7 +36,7 @@ from sfumato.vault import files as csv_module
 from sfumato.vault.mechanisms.sparse import Discoverer, SparseVector
 from sfumato.vault.sources import CSV_RULES
 from sfumato.workload.question import questions_of
-from sfumato.workload.sql_where import sql_condition
+from sfumato.workload.sql_expressions import sql_condition
 from sfumato.workload.statements.workload_file import constraints_from, workload_from
 from sfumato_web.server.config import read_config
 from sfumato_web.server.models import AskAsked, PlanAsked

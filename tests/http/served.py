@@ -16,11 +16,10 @@ from pathlib import Path
 import uvicorn
 from fastapi.testclient import TestClient
 
-from sfumato_web.app import make_app, settings
+from sfumato_web.app import ServerState, make_app, settings
 from sfumato_web.server.config import read_config
 from sfumato_web.server.responses import Grid
 from sfumato_web.server.server_limits import Rates
-from sfumato_web.server.state import ServerState
 from sfumato_web.server.tokens import hash_of
 
 ADA, BOB, CORA = "sfu_ada", "sfu_bob", "sfu_cora"

@@ -17,9 +17,9 @@ from sfumato.errors import BudgetExhausted, LedgerFrozen, SqlError
 from sfumato.ledger.ledger import Ledger
 from sfumato.session.client import Client
 from sfumato.workload.question import Question
+from sfumato_web.app import ServerState
 from sfumato_web.server import batcher as batcher_module
 from sfumato_web.server.server_limits import LIMITS
-from sfumato_web.server.state import ServerState
 from tests.http.served import ADA, BOB, CONFIG, CORA, Clock, bearer, served, write_served
 from tests.http.test_client import over
 

@@ -28,9 +28,8 @@ from sfumato.errors import (
 from sfumato.session.client import Client, Reply, Transport
 from sfumato.toml import parse_toml
 from sfumato.workload.question import plain_count
-from sfumato_web.app import make_app
+from sfumato_web.app import ServerState, make_app
 from sfumato_web.server.config import read_config
-from sfumato_web.server.state import ServerState
 from tests.http.served import ADA, CORA, WORKLOAD, bearer, write_served
 
 

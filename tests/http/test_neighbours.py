@@ -14,7 +14,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from sfumato_web.server.state import ServerState
+from sfumato_web.app import ServerState
 from tests.examples.test_canary import CANARY, _is_seen
 from tests.http.served import (
     ADA,
@@ -105,7 +105,7 @@ def test_the_comparison_would_notice_a_count_in_a_refusal(
         with served(write_served(tmp_path / str(rows), rows=rows)) as client:
             told = f"no dataset, but {rows} rows"
             monkeypatch.setattr(
-                "sfumato_web.server.state.no_dataset",
+                "sfumato_web.app.no_dataset",
                 lambda told=told: problems.Problem(404, "not-found", told),
             )
             bodies.append(client.get("/datasets/nobody/schema", headers=bearer(ADA)).content)

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
-from sfumato_web.app import BUSY, make_app
+from sfumato_web.app import BUSY, ServerState, make_app
 from sfumato_web.page.auth import (
     LOGIN,
     PageMiddleware,
@@ -23,7 +23,6 @@ from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.server.config import read_config
 from sfumato_web.server.middleware import RequestMiddleware
 from sfumato_web.server.responses import Grid
-from sfumato_web.server.state import ServerState
 from tests.http.served import ADA, BOB, CORA, Clock, bearer, write_served
 
 ORIGIN = {"Origin": "http://testserver"}

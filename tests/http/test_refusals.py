@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from sfumato_web.server.state import ServerState
+from sfumato_web.app import ServerState
 from tests.http.served import ADA, BOB, CONFIG, CORA, Clock, asked, bearer, served, write_served
 
 RELEASE = "/datasets/people/release"

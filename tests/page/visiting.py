@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from sfumato_web.app import ServerState
 from sfumato_web.page.auth import Logins
 from sfumato_web.page.layout import Visitor
 from sfumato_web.server.config import read_config
-from sfumato_web.server.state import ServerState
 from tests.page.museum import write_museum
 
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.domain.domain import Domain
-from sfumato.solve.chain import Chain
-from sfumato.solve.tridiagonal import inverse_fourth_root
+from sfumato.solve.tridiagonal import Chain, inverse_fourth_root
 from sfumato.strategy.one_attribute.ordered import GRID_BITS, Points, Rooted, column_bounds
 
 SOME = st.floats(1e-3, 1e3)

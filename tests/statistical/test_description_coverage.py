@@ -23,8 +23,8 @@ from scipy.stats import binom, binomtest
 
 import sfumato as sf
 from sfumato.domain.attributes import MISSING
+from sfumato.release.answers import rollups_of
 from sfumato.release.release import Release
-from sfumato.release.rollups import rollups_of
 from sfumato.run.describe import workload_of
 from sfumato.run.linear import LinearRun
 from sfumato.vault.mechanisms.measure import Exact, measure

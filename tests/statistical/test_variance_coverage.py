@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.release import second_moments
+from sfumato.release import ratios as second_moments
 from sfumato.release.release import Release
 from sfumato.vault.mechanisms.measure import count, measure
 from sfumato.vault.tables import open_table

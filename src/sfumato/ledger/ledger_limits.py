@@ -30,7 +30,7 @@ class LedgerLimits:
     changes_per_transaction: int = 256
     """Changes that share a commit; beyond it the disk is no longer what they wait for."""
 
-    # witness: the end of the head file
+    # store: the end of the head file
     witness_tail_bytes: int = 1 << 16
     """Lines of writers that were overtaken are at most this far from the end of the file."""
 

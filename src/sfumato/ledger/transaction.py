@@ -61,8 +61,7 @@ from sfumato.ledger.entries import (
 )
 from sfumato.ledger.ledger_limits import LIMITS
 from sfumato.ledger.ledger_tables import AccountRow, AllowanceRow, FreeRow, RequestRow
-from sfumato.ledger.store import Store, Transaction, is_gone, open_store
-from sfumato.ledger.witness import LedgerWitness, WitnessLine
+from sfumato.ledger.store import LedgerWitness, Store, Transaction, WitnessLine, is_gone, open_store
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 

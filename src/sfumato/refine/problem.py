@@ -38,7 +38,7 @@ from sfumato.workload.queries import QuerySet, check_entries
 from sfumato.workload.terms import Term
 
 if TYPE_CHECKING:
-    from sfumato.solve.yates import YatesSums
+    from sfumato.solve.kernels import YatesSums
 
 __all__ = [
     "Grid",
@@ -152,7 +152,7 @@ class Grid:
             return None
         key = tuple(sets)
         if key not in self._programs:
-            from sfumato.solve.yates import YatesSums
+            from sfumato.solve.kernels import YatesSums
 
             self._programs[key] = YatesSums(self.shape, key)
         return self._programs[key]

@@ -24,12 +24,12 @@ from sfumato.release.answers import (
     group_frame,
     key_term,
     named_groups,
+    rollup_frame,
 )
 from sfumato.release.estimates import Estimates
 from sfumato.release.export import replaced
 from sfumato.release.labels import axes_of, label_text
 from sfumato.release.release_limits import LIMITS
-from sfumato.release.rollups import rollup_frame
 from sfumato.text import listing
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload

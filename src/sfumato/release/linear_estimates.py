@@ -16,7 +16,7 @@ Further linear queries are answered from what a release already holds. The most 
 * the queries themselves, if they were released;
 * the same queries asked of a measured table, tree or root, or picked from all ranges, with exact
   errors;
-* sums of the answers of a released group (``release/rollups.py``). Their errors are exact too;
+* sums of the answers of a released group (``release/answers.py``). Their errors are exact too;
   where too many numbers would have to be followed, standard errors are added up, which is an upper
   bound however they correlate (Minkowski).
 """
@@ -48,6 +48,7 @@ from sfumato.refine.consistency import Refined
 from sfumato.refine.intervals import Bootstrap, Bounds, sure_bounds
 from sfumato.refine.reconstruct import ReleasedTable, reconstruct, released_tables, released_total
 from sfumato.refine.synthesize import Synthetic, draw_records, synthesize
+from sfumato.release.answers import rollups_of
 from sfumato.release.estimates import (
     Band,
     Combination,
@@ -57,10 +58,8 @@ from sfumato.release.estimates import (
     cell_table,
 )
 from sfumato.release.quantiles import rows_along, running_totals
-from sfumato.release.ratios import means_of
+from sfumato.release.ratios import means_of, second_moments_of
 from sfumato.release.release_limits import LIMITS
-from sfumato.release.rollups import rollups_of
-from sfumato.release.second_moments import second_moments_of
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import Blockwise, Combined
 from sfumato.strategy.measured import Levels

@@ -33,6 +33,7 @@ from sfumato.refine.intervals import Intervals, bootstrapped
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.shrink import PublicRecords
 from sfumato.release.answers import (
+    Ends,
     asked_product,
     find_groups,
     group_frame,
@@ -40,6 +41,8 @@ from sfumato.release.answers import (
     long_frame,
     named_groups,
     plural_of,
+    range_frame,
+    rollup_frame,
 )
 from sfumato.release.disclosure import fact_sheet, registry_record
 from sfumato.release.estimates import Combination, Estimates, check_level
@@ -72,9 +75,8 @@ from sfumato.release.provenance import (
     provenance_of,
 )
 from sfumato.release.quantiles import quantile_frame
+from sfumato.release.ratios import variance_of
 from sfumato.release.release_limits import LIMITS
-from sfumato.release.rollups import Ends, range_frame, rollup_frame
-from sfumato.release.second_moments import variance_of
 from sfumato.release.synthetic_quality import (
     QUALITY,
     quality_rows,

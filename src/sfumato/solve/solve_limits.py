@@ -31,20 +31,6 @@ class SolveLimits:
     stored_weight_maximum: float = 1e60
     """Stored weights lie between its inverse and it: all would fail near the ends of floats."""
 
-    # nested
-    nested_steps: int = 60
-    """Steps of the search for the weights of the nodes of a tree; it starts near its end."""
-    nested_tolerance: float = 1e-9
-    """Relative gain of a step at which that search ends: far below what integer weights keep."""
-    nested_logit: float = 16.0
-    """Log odds of what a node keeps of its budget at most: further changes no measured digit."""
-    nested_first_split: float = 1e-3
-    """Least part of the budget that a node or its children start with, so that it can grow."""
-    nested_unasked: float = 1e-9
-    """Energy of leaves that nobody asks for in the search, in mean ones, so that all is defined."""
-    nested_fills: tuple[float, ...] = (1e-6, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
-    """Energies of such leaves in the bound, in mean ones; the best is taken."""
-
     # nuclear
     climb_starts: int = 4
     """Times that a line search which fails for rounding is started afresh."""
@@ -141,6 +127,8 @@ class SolveLimits:
     """Measured pieces where all sets of some sizes are asked: no pair of them is listed."""
 
     # tridiagonal
+    lanes: int = 8
+    """Poles of a rational function that a compiled sweep handles at once, as processors do."""
     root_accuracy: float = 1e-5
     """Relative accuracy of the rational root that is measured."""
     root_samples: int = 20

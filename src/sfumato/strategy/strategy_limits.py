@@ -97,6 +97,18 @@ class StrategyLimits:
     # hierarchies
     hierarchy_leaves: int = 2**24
     """Leaves of a tree that is planned: some twenty numbers each, about 3 GB."""
+    nested_steps: int = 60
+    """Steps of the search for the weights of the nodes of a tree; it starts near its end."""
+    nested_tolerance: float = 1e-9
+    """Relative gain of a step at which that search ends: far below what integer weights keep."""
+    nested_logit: float = 16.0
+    """Log odds of what a node keeps of its budget at most: further changes no measured digit."""
+    nested_first_split: float = 1e-3
+    """Least part of the budget that a node or its children start with, so that it can grow."""
+    nested_unasked: float = 1e-9
+    """Energy of leaves that nobody asks for in the search, in mean ones, so that all is defined."""
+    nested_fills: tuple[float, ...] = (1e-6, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
+    """Energies of such leaves in the bound, in mean ones; the best is taken."""
 
     # trees
     tree_weight_bits: int = 12

@@ -511,7 +511,7 @@ def as_condition(domain: Domain, condition: Condition | str) -> Condition:
     """The condition itself, or what a text means that is written as in SQL's WHERE."""
     if not isinstance(condition, str):
         return condition
-    from sfumato.workload.sql_where import sql_condition
+    from sfumato.workload.sql_expressions import sql_condition
 
     return sql_condition(domain, condition)
 

@@ -43,7 +43,7 @@ from sfumato_web.server.server_limits import Rates
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from sfumato_web.server.state import ServerState
+    from sfumato_web.app import ServerState
 
 __all__ = [
     "COOKIE",

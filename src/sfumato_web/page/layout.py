@@ -32,9 +32,9 @@ from sfumato_web.server.problems import Problem, problem_of, too_many
 
 if TYPE_CHECKING:
     from sfumato.release.charts import Chart as Drawn
+    from sfumato_web.app import ServerState
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset
-    from sfumato_web.server.state import ServerState
 
 __all__ = [
     "LIBRARY",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from sfumato.ledger.account import Remaining
     from sfumato.ledger.entries import Entry
-    from sfumato.ledger.verify import Verification
+    from sfumato.ledger.reader import Verification
     from sfumato.privacy.budget import Budget
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset

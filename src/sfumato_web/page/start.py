@@ -31,7 +31,7 @@ from sfumato_web.page.layout import LOGINS, paragraph
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from sfumato_web.server.state import ServerState
+    from sfumato_web.app import ServerState
 
 __all__ = [
     "open_page",

@@ -31,8 +31,8 @@ from sfumato_web.server.server_limits import is_too_deep
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from sfumato_web.app import ServerState
     from sfumato_web.server.server_limits import LimitsTable
-    from sfumato_web.server.state import ServerState
 
 __all__ = [
     "ANALYST",

@@ -67,7 +67,7 @@ class ServerLimits:
     text_bytes_cached: int = 2**26
     """Memory of their questions: an attribute can have a million cells."""
 
-    # state: threads, and how long a part may take to answer
+    # app: threads, and how long a part may take to answer
     reader_threads: int = 2
     """For short work: reading SQL, keys, stored answers."""
     part_seconds: float = 5.0

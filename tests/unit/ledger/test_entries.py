@@ -26,8 +26,7 @@ from sfumato.ledger.entries import (
     Unfrozen,
     Vouched,
 )
-from sfumato.ledger.store import is_gone, this_process
-from sfumato.ledger.witness import LedgerWitness, WitnessLine
+from sfumato.ledger.store import LedgerWitness, WitnessLine, is_gone, this_process
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 

@@ -2,8 +2,8 @@
 """Prefixes and ranges along one attribute, of any length: the certified optimum, measured.
 
 For prefixes with any weights on the queries, for all ranges, and for ranges with prefixes, the
-inverse Gram matrix is a chain of conductances (``solve/chain.py``). The optimal weights of the
-cells come from ``solve/nuclear.py`` in O(cells) a step, the measured root (``Rooted``) is a
+inverse Gram matrix is a chain of conductances (``solve/tridiagonal.py``). The optimal weights of
+the cells come from ``solve/nuclear.py`` in O(cells) a step, the measured root (``Rooted``) is a
 rational function of a tridiagonal matrix (``solve/tridiagonal.py``), answers and variances are
 differences of running totals (``Points``), all in O(cells). Other attributes, asked cell by cell,
 repeat the whole along every line: the product of the optima (``by`` of a workload).
@@ -32,16 +32,21 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
-from sfumato.solve.chain import RELATIVE, Chain, applied, covariances, diagonals, potentials
 from sfumato.solve.nuclear import CertifiedMinimax, certified_optimum
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.solve.tridiagonal import (
+    RELATIVE,
+    Chain,
     PartialFractions,
     Root,
     Tridiagonal,
+    applied,
+    covariances,
+    diagonals,
     inverse_fourth_root,
     inverse_root_poles,
     pole_count,
+    potentials,
     root_diagonal,
 )
 from sfumato.solve.weighted_orbits import query_orbits, weighted_orbits
@@ -88,8 +93,8 @@ class Rooted(Term):
 
     The coefficients ``M = diag(d) sum_j c_j (K + s_j diag(v))^-1`` are positive and given by floats
     that are taken as exact numbers, so M is an exact real matrix, never built and never rounded.
-    What is rounded is ``M h``: it is computed to 100 bits (``solve/chain.py``), then to the grid of
-    ``2^-30``. ``slack`` bounds what both can add to the distance of two tables, and
+    What is rounded is ``M h``: it is computed to 100 bits (``solve/tridiagonal.py``), then to the
+    grid of ``2^-30``. ``slack`` bounds what both can add to the distance of two tables, and
     ``planning/calibrate.py`` counts it. Proof: docs/proofs/rational-root.md.
     """
 
@@ -253,11 +258,11 @@ def column_bounds(chain: Chain, mass: Array, root: Root) -> Array:
 class Points:
     """The points of a chain of cells with masses v, of which ``r(T) D^-1/2`` is measured.
 
-    n cells have n + 1 points; ``P_t`` is the total before point t, an interval counts ``P_e -
-    P_s``. The chain K of the cells (``solve/chain.py``) has a conductance at every point: the links
-    inside, the ground at both ends. With their inverses W and the differences B from points to
-    cells, ``K = B W^-1 B'``. Measured is ``y = r(T) D^-1/2 h + z`` with ``T = D^-1/2 K D^-1/2``, so
-    with ``phi = 1 / r`` the estimate of the cells is
+    n cells have n + 1 points; ``P_t`` is the total before point t, an interval counts
+    ``P_e - P_s``. The chain K of the cells (``solve/tridiagonal.py``) has a conductance at every
+    point: the links inside, the ground at both ends. With their inverses W and the differences B
+    from points to cells, ``K = B W^-1 B'``. Measured is ``y = r(T) D^-1/2 h + z`` with
+    ``T = D^-1/2 K D^-1/2``, so with ``phi = 1 / r`` the estimate of the cells is
 
         D^1/2 phi(T) y = beta D^1/2 y + K u,
         u = alpha D^-1/2 y + sum_j g_j (K + z_j D)^-1 D^1/2 y,

@@ -47,7 +47,13 @@ from sfumato.workload.queries import (
     integer_entries,
     value_entries,
 )
-from sfumato.workload.sql_expressions import CellFunction, cell_function, is_expression
+from sfumato.workload.sql_expressions import (
+    CellFunction,
+    cell_function,
+    condition,
+    conjunction,
+    is_expression,
+)
 from sfumato.workload.sql_text import (
     Names,
     SqlColumn,
@@ -58,8 +64,6 @@ from sfumato.workload.sql_text import (
     refuse,
     without_brackets,
 )
-from sfumato.workload.sql_where import condition, conjunction
-from sfumato.workload.statements.sql_after import AFTERWARDS, SelectedColumn, finished
 from sfumato.workload.statements.sql_groups import (
     GroupAxis,
     GroupKey,
@@ -79,13 +83,16 @@ from sfumato.workload.statements.sql_moments import (
     second_moment,
 )
 from sfumato.workload.statements.statement import (
+    AFTERWARDS,
     AnswerOutput,
     ConstantOutput,
     LabelOutput,
     MeanOutput,
     QuantileOutput,
+    SelectedColumn,
     SelectOutput,
     Statement,
+    finished,
 )
 from sfumato.workload.terms import Explicit, Predicates, Product, StructuredLabel, Term
 from sfumato.workload.workload import Ratio, Statistic, Workload

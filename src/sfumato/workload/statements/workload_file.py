@@ -52,7 +52,7 @@ from sfumato.workload.build import (
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.predicates import Condition
 from sfumato.workload.queries import check_entries
-from sfumato.workload.sql_where import sql_condition
+from sfumato.workload.sql_expressions import sql_condition
 from sfumato.workload.statements.sql import sql
 from sfumato.workload.workload import Workload, union
 from sfumato.workload.workload_limits import LIMITS

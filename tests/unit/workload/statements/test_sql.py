@@ -14,7 +14,7 @@ from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Leve
 from sfumato.domain.domain import Domain
 from sfumato.errors import SqlError, TooLarge, WorkloadError
 from sfumato.workload.queries import Groups, Identity, Matrix
-from sfumato.workload.sql_where import sql_condition
+from sfumato.workload.sql_expressions import sql_condition
 from sfumato.workload.terms import Explicit, Predicates, Product
 from sfumato.workload.workload import Ratio
 from tests.shared.dense import dense_workload

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.strategy import interaction_bounds
-from sfumato.strategy.interaction_bounds import interaction_bound
+from sfumato.strategy import interactions as interaction_bounds
 from sfumato.strategy.interaction_parts import collected, query_groups
+from sfumato.strategy.interactions import interaction_bound
 from sfumato.strategy.matrix import dense
 from sfumato.strategy.strategy_limits import StrategyLimits
 from sfumato.workload.workload import Workload

@@ -11,8 +11,7 @@ import sfumato as sf
 from sfumato.domain.attributes import Category, Integer, Level
 from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
-from sfumato.release.answers import asked_product
-from sfumato.release.rollups import Rollup, rollups_of
+from sfumato.release.answers import Rollup, asked_product, rollups_of
 from tests.shared.made_releases import BUDGET, people, released, some_counts
 
 LAPLACE = sf.Budget(epsilon=1)

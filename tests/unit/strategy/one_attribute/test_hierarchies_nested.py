@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.solve.nested import nested_bound, nested_optimum, nested_variances
-from sfumato.solve.nested_kernels import (
+from sfumato.solve.kernels import (
     depths,
     error_and_slopes,
     longest_apart,
@@ -18,6 +17,11 @@ from sfumato.solve.nested_kernels import (
     solved,
     spans,
     variances,
+)
+from sfumato.strategy.one_attribute.hierarchies import (
+    nested_bound,
+    nested_optimum,
+    nested_variances,
 )
 
 

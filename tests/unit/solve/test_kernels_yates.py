@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from sfumato.solve.yates import YatesSums
+from sfumato.solve.kernels import YatesSums
 
 SHAPES = [(5,), (2, 3, 4, 2, 5), (1, 3, 1, 2), (2,) * 9]
 

@@ -24,7 +24,7 @@ from sfumato.ledger.entries import (
     Unfrozen,
     Vouched,
 )
-from sfumato.ledger.verify import Replay
+from sfumato.ledger.reader import Replay
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 

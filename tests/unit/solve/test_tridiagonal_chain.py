@@ -10,9 +10,17 @@ import numpy as np
 import pytest
 
 from sfumato.solve import kernels
-from sfumato.solve.chain import RELATIVE, Chain, applied, covariances, diagonals, potentials
 from sfumato.solve.kernels import BLOCK, TINY
-from sfumato.solve.tridiagonal import PartialFractions, Root
+from sfumato.solve.tridiagonal import (
+    RELATIVE,
+    Chain,
+    PartialFractions,
+    Root,
+    applied,
+    covariances,
+    diagonals,
+    potentials,
+)
 from sfumato.strategy.one_attribute.ordered import on_grid
 
 SHIFTS = np.geomspace(1e-4, 30.0, 11)
