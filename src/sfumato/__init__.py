@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sfumato import errors as errors
     from sfumato import study as study
     from sfumato.cli.shipped_tables import example as example
+    from sfumato.cli.spec import json_schema as json_schema
     from sfumato.domain.attributes import Boolean as Boolean
     from sfumato.domain.attributes import Category as Category
     from sfumato.domain.attributes import DateTime as DateTime
@@ -184,6 +185,7 @@ _HOMES = {
     "correct": "sfumato.run.correct",
     "describe": "sfumato.run.describe",
     "example": "sfumato.cli.shipped_tables",
+    "json_schema": "sfumato.cli.spec",
     "open_session": "sfumato.session.session",
     "plan": "sfumato.run.linear",
     "plan_adaptive": "sfumato.run.adaptive",

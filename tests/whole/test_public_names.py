@@ -57,6 +57,7 @@ VERBS = {
         "correct",
         "describe",
         "example",
+        "json_schema",
         "open_session",
         "plan",
         "plan_adaptive",

@@ -82,6 +82,7 @@ __all__ = [
     "TotalTable",
     "budget_from",
     "domain_of",
+    "json_schema",
     "ledger_from",
     "ledger_place",
     "ledger_to_debit",
@@ -261,6 +262,51 @@ class SpecTables(FileTable):
     selection: SelectionTable = SelectionTable()
     session: SessionTable | None = None
     discovery: DiscoveryTable | None = None
+
+
+def json_schema(kind: Literal["spec", "schema"] = "spec") -> dict[str, object]:
+    """Return the JSON Schema of a file, with which editors complete and check it while one types.
+
+    What the schema allows may still be refused: conditions, SQL, names of attributes and how keys
+    go together are read by the commands alone. What it refuses is always refused.
+
+    Args:
+        kind: "spec" for the file of `sfumato plan` and `sfumato release`, "schema" for one that
+            only declares a domain.
+
+    Returns:
+        The schema (JSON Schema 2020-12).
+
+    Raises:
+        SchemaError: There is no such kind.
+
+    >>> import sfumato as sf
+    >>> sorted(sf.json_schema("schema")["properties"])
+    ['domain', 'records']
+    """
+    if kind not in ("spec", "schema"):
+        raise SchemaError(f"JSON Schemas are there for 'spec' and 'schema', got {kind!r}")
+    from sfumato.domain.schema import domain_json_schema
+    from sfumato.workload.statements.workload_file import (
+        constraints_json_schema,
+        workload_json_schema,
+    )
+
+    model = SpecTables.model_json_schema()
+    definitions = model.pop("$defs")
+    parts = {"domain": domain_json_schema()}
+    if kind == "spec":
+        parts["workload"] = workload_json_schema()
+        parts["constraints"] = constraints_json_schema()
+    for name, part in parts.items():
+        definitions |= part.pop("$defs")
+        model["properties"][name] = part
+    if kind == "schema":
+        model["properties"] = {name: model["properties"][name] for name in ("records", "domain")}
+        model["required"] = ["domain"]
+    model["title"] = {"spec": "A release of sfumato", "schema": "A domain of sfumato"}[kind]
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {**head, **model, "$defs": definitions}
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ __all__ = [
     "attribute_table",
     "declared_attributes",
     "declared_members",
+    "domain_json_schema",
     "hierarchy_values",
     "levels_from",
     "toml_list",
@@ -579,6 +580,26 @@ _TABLES: Final[dict[str, type[_AttributeTable]]] = {
     "datetime": _DateTimeTable,
     "boolean": _BooleanTable,
 }
+
+
+def domain_json_schema() -> dict[str, object]:
+    """Return the JSON Schema of what ``[domain]`` of a file may hold, references inside it."""
+    from pydantic.json_schema import models_json_schema
+
+    models = [*_TABLES.values(), *_OPEN_TABLES.values()]
+    places, definitions = models_json_schema([(model, "validation") for model in models])
+    tables = definitions["$defs"]
+    for model in models:
+        table = tables[model.__name__]
+        if "levels" in table["properties"]:  # the one word that stands in place of tables
+            levels = table["properties"]["levels"]
+            table["properties"]["levels"] = {"anyOf": [levels, {"const": _CALENDAR}]}
+    return {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {"anyOf": [places[model, "validation"] for model in models]},
+        **definitions,
+    }
 
 
 def declared_attributes(file: TomlFile) -> list[Attribute]:

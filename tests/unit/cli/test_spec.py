@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from jsonschema import Draft202012Validator
 
+import sfumato as sf
 from sfumato.cli.spec import read_spec
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SchemaError
@@ -283,3 +287,51 @@ def test_a_spec_says_how_a_csv_file_was_written(tmp_path):
     path.write_text(f'[data]\nencoding = "cp1252"\n{rest}')
     with pytest.raises(SchemaError, match=r"line 2: data.encoding: .*needs a source"):
         read_spec(path)
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def _faults(kind: str, text: str) -> list[str]:
+    """What the JSON Schema of a kind says against a file."""
+    document = json.loads(json.dumps(tomllib.loads(text), default=str))
+    schema = sf.json_schema(kind)  # type: ignore[arg-type]
+    Draft202012Validator.check_schema(schema)
+    return [error.message for error in Draft202012Validator(schema).iter_errors(document)]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.toml")), ids=lambda p: p.name)
+def test_json_schemas_know_the_files_of_the_examples(path: Path) -> None:
+    kind = "schema" if path.name == "adult.toml" else "spec"
+    assert _faults(kind, path.read_text()) == []
+
+
+def test_json_schemas_know_what_is_discovered_and_calendars() -> None:
+    text = (
+        '[domain.city]\nkind = "category"\nvalues = "discover"\n[domain.day]\nkind = "datetime"\n'
+    )
+    assert (
+        _faults("schema", text + 'start = 2024-01-01\nend = 2025-01-01\nlevels = "calendar"') == []
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[budgets]\nepsilon = 1",
+        '[data]\nneighbours = "both"',
+        "[[workload]]\nmarginal = 2",
+        "[[workload]]\nwindows = 'age'",
+        '[domain.age]\nkind = "integer"\nmin = "low"',
+        '[domain.age]\nkind = "number"\nmin = 0\nmax = 9',
+        "[release]\nlevel = 95",
+        "[constraints]\nforbidden = ['age < 15']",
+    ],
+)
+def test_json_schemas_refuse_what_is_refused(text: str) -> None:
+    assert _faults("spec", text)
+
+
+def test_there_are_json_schemas_of_two_kinds() -> None:
+    with pytest.raises(SchemaError, match="'spec' and 'schema', got 'server'"):
+        sf.json_schema("server")  # type: ignore[arg-type]

@@ -59,7 +59,9 @@ from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "constraints_from",
+    "constraints_json_schema",
     "workload_from",
+    "workload_json_schema",
 ]
 
 
@@ -189,6 +191,21 @@ _KINDS: Final[dict[str, tuple[type[_Entry], Callable[..., Workload]]]] = {
     "predicates": (_Predicates, lambda d, e, _: predicates(d, e.predicates, e.labels)),
     "sql": (_Sql, lambda d, e, u: sql(d, e.sql, unit=u)),
 }
+
+
+def workload_json_schema() -> dict[str, object]:
+    """Return the JSON Schema of the ``[[workload]]`` tables of a file, references inside it."""
+    from pydantic.json_schema import models_json_schema
+
+    models = [model for model, _ in _KINDS.values()]
+    places, definitions = models_json_schema([(model, "validation") for model in models])
+    entries = {"anyOf": [places[model, "validation"] for model in models]}
+    return {"type": "array", "minItems": 1, "items": entries, **definitions}
+
+
+def constraints_json_schema() -> dict[str, object]:
+    """Return the JSON Schema of the table ``[constraints]`` of a file."""
+    return _Constraints.model_json_schema()
 
 
 def workload_from(file: TomlFile, domain: Domain, unit: PrivacyUnit | None = None) -> Workload:
