@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import get_args
 
@@ -22,6 +23,7 @@ INDEX = DOCS / "proofs" / "README.md"
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     ROOT / "CHANGELOG.md",
     *sorted(DOCS.rglob("*.md")),
 ]
@@ -144,3 +146,12 @@ def test_every_mechanism_page_shows_a_figure_and_is_in_the_overview(page):
 
 def test_a_page_without_a_part_is_noticed():
     assert parts_of("# x\n\n## Claim\n\na\n\n## Error\n\nb") == {"Claim": "a", "Error": "b"}
+
+
+def test_the_citation_names_this_version() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(cited)
+    assert (
+        cited["version"]
+        == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    )
