@@ -67,7 +67,10 @@ from sfumato_audit.subjects.measured import (
 )
 from sfumato_audit.subjects.online import LANES, filter_subject
 from sfumato_audit.subjects.range_searches import Cells, broken_range_subjects
-from sfumato_audit.subjects.session_groups import broken_group_subjects
+from sfumato_audit.subjects.session_groups import (
+    broken_group_subjects,
+    broken_purchase_subjects,
+)
 from sfumato_audit.subjects.sources import (
     DOMAIN,
     OPEN,
@@ -145,6 +148,7 @@ def broken_subjects() -> tuple[
         *broken_kind_subjects(),
         *_wrong_keys(),
         *_wrong_sessions(),
+        *broken_purchase_subjects(),
         *broken_group_subjects(),
         one_bit_subject("local factorization at twice its epsilon", 2, is_broken=True),
         *broken_textbook_subjects(),

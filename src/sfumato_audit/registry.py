@@ -63,7 +63,7 @@ def sound_subjects() -> list[Subject[Any]]:
     from sfumato_audit.subjects.measured import planned_subjects
     from sfumato_audit.subjects.online import online_subjects, stream_subjects
     from sfumato_audit.subjects.range_searches import range_subjects
-    from sfumato_audit.subjects.session_groups import group_subjects
+    from sfumato_audit.subjects.session_groups import group_subjects, purchase_subjects
     from sfumato_audit.subjects.sources import source_subjects
     from sfumato_audit.subjects.sparse import session_subjects, sparse_subjects
     from sfumato_audit.subjects.textbook import textbook_subjects
@@ -86,6 +86,7 @@ def sound_subjects() -> list[Subject[Any]]:
         *kind_subjects(),
         *online_subjects(),
         *session_subjects(),
+        *purchase_subjects(),
         *group_subjects(),
         *textbook_subjects(),
     ]

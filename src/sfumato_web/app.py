@@ -397,7 +397,8 @@ async def ask(request: Request) -> Response:
     dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
     question = await _body(request, AskAsked.model_validate_json)
     request.scope[ON_GRID] = True
-    return _stored(await _while_there(request, dataset.batcher.ask(question.sql, who, key)))
+    answered = dataset.batcher.ask(question.sql, who, key, question.error)
+    return _stored(await _while_there(request, answered))
 
 
 @routes.get(
@@ -506,7 +507,7 @@ async def estimate(
     server: Server,
 ) -> Response:
     """What a question would cost and how good its answer would be; spends nothing."""
-    forecast = server.work(who, dataset.batcher.forecast, question.sql)
+    forecast = server.work(who, dataset.batcher.forecast, question.sql, question.error)
     return _json(await _while_there(request, forecast))
 
 

@@ -150,6 +150,7 @@ def test_the_list_of_wrong_mechanisms_holds_what_it_must():
         "mwem: noise in the wrong unit",
         "session: the same words in every draw",
         "session: noise in the wrong unit",
+        "session: purchases forgotten",
         "watch: a killed test is done again",
         "ledger: the better of two filters after the fact",
         "values: not clamped",

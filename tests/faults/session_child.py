@@ -40,6 +40,7 @@ GROUPED = [
     "SELECT sex, COUNT(*) AS n, AVG(age) AS years FROM t GROUP BY sex",
     "SELECT age, COUNT(*) AS n FROM t GROUP BY age ORDER BY n DESC LIMIT 3",
 ]
+ERRORS = (40, 20, 10)
 POINTS: dict[str, tuple[type, str, bool]] = {
     # name: class, method, whether the kill comes after it
     "after the debit": (Ledger, "debit", True),
@@ -64,6 +65,13 @@ SCOPE_POINTS: dict[str, tuple[type, str, bool]] = {
     "before the scope is stored": (Ledger, "store", False),
     "after the scope is stored": (Ledger, "store", True),
 }
+PURCHASE_POINTS: dict[str, tuple[type, str, bool]] = {
+    "before the debit of a purchase": (Ledger, "debit", False),
+    "after the debit of a purchase": (Ledger, "debit", True),
+    "after the noise of a purchase is drawn": (ExactQuestions, "noisy", True),
+    "before a purchase is stored": (Ledger, "store", False),
+    "after a purchase is stored": (Ledger, "store", True),
+}
 
 
 def table() -> pd.DataFrame:
@@ -83,7 +91,7 @@ def opened(ledger: str, **more: object) -> Session:
 
 def kill_at(point: str, times: int) -> None:
     """Let the process die when a point has been reached so many times."""
-    owner, name, is_after = (POINTS | GROUP_POINTS | SCOPE_POINTS)[point]
+    owner, name, is_after = (POINTS | GROUP_POINTS | SCOPE_POINTS | PURCHASE_POINTS)[point]
     plain: Callable[..., Any] = getattr(owner, name)
     seen = 0
 
@@ -108,6 +116,10 @@ def main() -> None:
     kill_at(point, int(times))
     more = {"scope": 2} if point in SCOPE_POINTS else {}
     with opened(ledger, **more) as session:
+        if point in PURCHASE_POINTS:
+            for error in ERRORS:
+                print(json.dumps(session.ask(ASKED[0], error=error).as_json()), flush=True)
+            return
         for text in GROUPED if point in GROUP_POINTS else ASKED:
             print(json.dumps(session.ask(text).as_json()), flush=True)
 

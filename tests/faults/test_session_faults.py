@@ -21,9 +21,11 @@ from sfumato.vault.mechanisms.sparse import SparseVector
 from tests.faults.session_child import (
     ASKED,
     BUDGET,
+    ERRORS,
     GROUP_POINTS,
     GROUPED,
     POINTS,
+    PURCHASE_POINTS,
     SCOPE_POINTS,
     UPDATES,
     opened,
@@ -117,6 +119,39 @@ def test_a_scope_that_is_killed_is_debited_once_and_drawn_once(tmp_path: Path, p
     assert sum(entry.key.endswith(" scope") for entry in book.entries()) == 1
     assert book.verify().is_whole
     assert book.remaining().share >= 0
+
+
+@pytest.mark.parametrize("point", PURCHASE_POINTS)
+def test_a_purchase_that_is_killed_is_spent_once_and_drawn_once(tmp_path: Path, point: str) -> None:
+    """The second of three errors dies at the point; what is known afterwards is what was stored."""
+    ledger = tmp_path / "people.ledger"
+    said = _killed(ledger, point, 2)
+    assert [a["how"] for a in said] == ["paid"]
+    book = Ledger.open(ledger)
+    debits = [entry.cost.mu_squared for entry in book.entries()]
+    assert len(debits) == (1 if point == "before the debit of a purchase" else 2)
+    with opened(str(ledger)) as session:
+        state = session._state
+        assert state.epochs.amount_left() == UPDATES * session.plan.part - sum(debits)
+        is_stored = point == "after a purchase is stored"
+        forecast = session.estimate(ASKED[0], error=ERRORS[1])
+        assert (forecast.cost.parts == ()) is is_stored
+        if not is_stored:  # the same answer as before the kill, for nothing
+            known = session.ask(ASKED[0], error=ERRORS[0])
+            assert [known.value, known.low, known.high] == [
+                said[0][n] for n in ("value", "low", "high")
+            ]
+        again = [session.ask(ASKED[0], error=error) for error in ERRORS]
+        assert [a.standard_error <= error for a, error in zip(again, ERRORS, strict=True)] == [
+            True
+        ] * 3
+    with opened(str(ledger)) as session:
+        assert session.ask(ASKED[0], error=ERRORS[-1]).value == again[-1].value
+        spent = [entry.cost.mu_squared for entry in book.entries()]
+        assert session._state.epochs.amount_left() == UPDATES * session.plan.part - sum(spent)
+    lost = point not in ("before the debit of a purchase", "after a purchase is stored")
+    assert len(spent) == 3 + lost
+    assert book.verify().is_whole
 
 
 def test_a_threshold_outlives_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from sfumato.cli.output import (
 from sfumato.domain.privacy_unit import unit_of
 from sfumato.errors import BudgetExhausted, SchemaError, SfumatoError, SqlError
 from sfumato.ledger.ledger import Terms, obey_total
+from sfumato.privacy.cost import Cost
 from sfumato.text import STORED
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ app = command_app()
         'sfumato ask people.toml "SELECT COUNT(*) FROM data WHERE age >= 65"',
         "sfumato ask people.toml --file questions.sql --json",
         'sfumato ask people.toml "SELECT sex, COUNT(*) FROM data GROUP BY sex" --estimate',
+        'sfumato ask people.toml "SELECT COUNT(*) FROM data WHERE age >= 65" --error 50',
         'sfumato ask people.toml "SELECT AVG(age) FROM data" --dummy',
     ),
 )
@@ -86,6 +88,14 @@ def ask(
     estimate: Annotated[
         bool, flag("--estimate", text="Say what asking would cost; spends and tests nothing.")
     ] = False,
+    error: Annotated[
+        float | None,
+        typer.Option(
+            "--error",
+            metavar="NUMBER",
+            help="The standard error that each answer may have; what is missing is paid for.",
+        ),
+    ] = None,
     untested: Annotated[
         bool,
         flag("--untested", text="When the budget is used up, show estimates without a promise."),
@@ -123,19 +133,26 @@ def ask(
         questions = [session.read(text) for text in texts]
         cost = cost_in_words(session.plan.epoch_cost, session.plan.budget)
         if estimate:
-            forecasts = [session.estimate(q) for q in questions]
+            forecasts = [session.estimate(q, error=error) for q in questions]
             document = forecasts_document(session, forecasts)
-            shown = [_forecasts_table(forecasts)]
-            remark = f"nothing was spent or tested; a paid answer costs {cost}"
+            shown = [_forecasts_table(forecasts) if error is None else _offers_table(forecasts)]
+            remark = "nothing was spent or tested"
+            remark += f"; a paid answer costs {cost}" if error is None else ""
         else:
-            may_spend = not all(session.is_answered(question) for question in questions)
+            price = f"Each answer that must be paid for costs {cost}"
+            if error is None:
+                may_spend = not all(session.is_answered(question) for question in questions)
+            else:
+                wanted = sum((session.estimate(q, error=error).cost for q in questions), Cost(()))
+                may_spend = bool(wanted.parts)
+                if may_spend:
+                    price = f"An error of {error:g} costs {wanted.describe()} together"
             if may_spend and not (yes or session.is_dummy):
                 output.confirm(
-                    f"Each answer that must be paid for costs {cost}, out of "
-                    f"{session.plan.budget.describe()} for the whole session "
+                    f"{price}, out of {session.plan.budget.describe()} for the whole session "
                     f"({session.left().describe()})."
                 )
-            answers = _answers(session, questions, untested)
+            answers = _answers(session, questions, untested, error)
             document, shown = _answers_document(session, answers), _answers_tables(answers)
             remark = session.left().describe()
             if session.is_dummy:
@@ -145,11 +162,15 @@ def ask(
 
 
 def _answers(
-    session: Session, questions: Sequence[Question | GroupQuestion], untested: bool
+    session: Session,
+    questions: Sequence[Question | GroupQuestion],
+    untested: bool,
+    error: float | None,
 ) -> list[Answer | GroupAnswer]:
     """The answers; with ``untested`` an estimate without a promise where the budget is used up."""
     answers: list[Answer | GroupAnswer] = []
-    for question, answer in zip(questions, session.ask_many(questions), strict=True):
+    outcomes = session.ask_many(questions, error=error)
+    for question, answer in zip(questions, outcomes, strict=True):
         if isinstance(answer, BudgetExhausted) and untested:
             answers += session.ask_all(question, untested=True)
         elif isinstance(answer, SfumatoError):
@@ -314,6 +335,17 @@ def _answers_table(answers: Sequence[Answer]) -> Table:
         how = STORED if answer.is_stored and not answer.is_dummy else how
         rows.append((answer.question, counts(answer.value), interval, how))
     return table(("question", "answer", "interval", "how"), rows)
+
+
+def _offers_table(forecasts: Sequence[QuestionForecast]) -> Table:
+    """What an error would cost, for people."""
+    columns = ("question", "known within", "with it: error", "within", "cost", "least error left")
+    rows = []
+    for one in forecasts:
+        cost = one.cost.describe() if one.cost.parts else "nothing"
+        numbers = counts(one.free_bound), counts(one.standard_error), counts(one.paid_bound)
+        rows.append((one.question, *numbers, cost, counts(one.least_error)))
+    return table(columns, rows)
 
 
 def _forecasts_table(forecasts: Sequence[QuestionForecast]) -> Table:

@@ -309,6 +309,15 @@ def forecasts_document(
                 "paid_bound": one.paid_bound,
                 "level": one.level,
                 "cost": one.cost.as_json(),
+                **(
+                    {}
+                    if one.least_error is None
+                    else {
+                        "standard_error": one.standard_error,
+                        "least_error": one.least_error,
+                        "why": one.why,
+                    }
+                ),
             }
             for one in forecasts
         ],

@@ -10,43 +10,70 @@ question is looked at, and is returned only when it has arrived there (`PendingA
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
-from math import isfinite
+from functools import lru_cache, partial
+from math import inf, isfinite, sqrt
 from threading import Lock, RLock
 from typing import Final, TypeVar
 
 import numpy as np
 
-from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, SfumatoError, TooLarge
+from sfumato.errors import (
+    BudgetExhausted,
+    LedgerError,
+    LedgerFrozen,
+    PlanError,
+    SfumatoError,
+    TooLarge,
+)
 from sfumato.ledger.entries import Entry
 from sfumato.ledger.store import is_gone
 from sfumato.measurement import Measured
+from sfumato.planning.forecast import CombinationError
+from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import (
+    SMOOTH,
+    NoiseTails,
     gaussian_quantile,
     gaussian_variance,
     laplace_quantile,
     laplace_variance,
 )
+from sfumato.privacy.privacy_limits import LIMITS as PRIVACY_LIMITS
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
 from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.run.linear import LinearRun, Plan
 from sfumato.run.spine import Stored, begin
-from sfumato.session.epochs import Epochs, PendingWrite, SessionLedger
+from sfumato.session.epochs import Epochs, MemoryLedger, PendingWrite, SessionLedger
 from sfumato.session.group_answers import (
     IN_SCOPE,
     GroupAnswer,
+    cells_answer,
     known_answer,
     measured_answer,
     stored_cells_answer,
 )
 from sfumato.session.group_questions import GroupMeasurement, GroupQuestion
 from sfumato.session.histogram import Estimate, Start
-from sfumato.session.scope import ScopeMeasured
+from sfumato.session.purchases import (
+    BoughtNumber,
+    GroupOffer,
+    Offer,
+    Purchase,
+    amount_of,
+    combined,
+    group_offer,
+    least_error,
+    least_noise,
+    missing_variance,
+    offer,
+    single_draw,
+)
+from sfumato.session.scope import KnownNumber, ScopeMeasured
 from sfumato.session.session_answers import Answer, How, bare_name, paid_answer, paid_bytes
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, SessionParameters
@@ -60,6 +87,7 @@ from sfumato.vault.mechanisms.questions import (
 from sfumato.workload.question import Question
 
 __all__ = [
+    "BOUGHT",
     "PendingAnswer",
     "SessionState",
     "caught",
@@ -72,6 +100,11 @@ _CAME: Final[dict[How, str]] = {
     "known": "",
     "untested": "the estimate as it is, not tested",
 }
+BOUGHT: Final = "from all that was measured about it, each by its noise"
+_NOT_LINEAR: Final = (
+    f"error= is for counts and sums over cells of the domain, up to {LIMITS.group_learnt} groups "
+    "at once; ask for means and quantiles without error=, or for the counts and sums behind them"
+)
 _FROZEN: Final = "the ledger is frozen by its curator; stored answers can still be asked for"
 
 A = TypeVar("A")
@@ -135,7 +168,11 @@ class SessionState:
         self._learnt = 0  # epochs whose paid answers the estimate has learnt
         self.groups: dict[str, GroupMeasurement] = {}
         self._group_numbers: dict[str, int] = {}
-        self._unlearnt_groups: list[GroupMeasurement] = []
+        self._unlearnt_groups: list[GroupMeasurement | Purchase] = []
+        self._sequence = 0  # measurements of many answers, and purchases, in the ledger
+        self._purchases: dict[str, list[BoughtNumber]] = {}
+        self._bought_keys: set[str] = set()  # of questions, also of those of many answers
+        self._numbers: dict[str, list[KnownNumber]] = {}  # paid for otherwise
         self._known_groups: dict[str, LinearEstimates | None] = {}
         self.scope: ScopeMeasured | None = None
         self._open_scope()
@@ -188,22 +225,65 @@ class SessionState:
         return begin(self.plan, self.ledger, plan.cost, plan.request(), key, start)[0]
 
     def known(self, question: Question) -> Answer | None:
-        """The answer that follows from the scope; None outside of it."""
-        number = None if self.scope is None else self.scope.number(question)
-        if number is None:
-            return None
+        """The answer that follows from all that was paid for; None where nothing was."""
+        number = self.knowledge(question)
+        return None if number is None else self._known(question, number, self._why_known(question))
+
+    def knowledge(self, question: Question) -> KnownNumber | None:
+        """All that was paid for about a question, by its noise; None where there is nothing.
+
+        The estimate of the scope, answers of epochs, cells of measurements of many answers (where
+        their law is known: Gaussian noise), and what was bought: noise that is independent.
+        """
+        numbers = [] if self.scope is None else [self.scope.number(question)]
+        numbers += self._numbers.get(question.key, [])
+        numbers += [one.number(self.plan.level) for one in self._purchases.get(question.key, [])]
+        unbiased = [one for one in numbers if one is not None]
+        return combined(unbiased) if unbiased else None
+
+    def _known(self, question: Question, number: KnownNumber, why: str) -> Answer:
         value = number.value
-        half, safe = number.half_width(self.plan.level), number.joint_half_width
         possible = self._possible(question, value)
-        answer = self._answer(question, possible, value, half, "known")
-        answer = replace(answer, standard_error=number.standard_error, why=IN_SCOPE)
-        if not isfinite(safe):
+        answer = self._answer(
+            question, possible, value, number.half_width(self.plan.level), "known"
+        )
+        answer = replace(answer, standard_error=number.standard_error, why=why)
+        low, high = self._safe(question)
+        if not isfinite(low):
             return answer
         return replace(
             answer,
-            safe_low=min(self._possible(question, value - safe), possible),
-            safe_high=max(self._possible(question, value + safe), possible),
+            safe_low=min(self._possible(question, low), possible),
+            safe_high=max(self._possible(question, high), possible),
         )
+
+    def _safe(self, question: Question) -> tuple[float, float]:
+        """What holds the truth however the question was chosen; infinite where that is not known.
+
+        The newest measurement that was bought has noise of its own, given everything before it; the
+        joint interval of the scope holds for all questions. Where there are both, each misses with
+        half of the chance, and what both hold is taken (docs/proofs/online.md, Theorem 9).
+        """
+        number = None if self.scope is None else self.scope.number(question)
+        purchases = self._purchases.get(question.key)
+        joint = inf if number is None else number.joint_half_width
+        if not purchases:
+            return (-inf, inf) if number is None else (number.value - joint, number.value + joint)
+        last = purchases[-1]
+        if number is None or not isfinite(joint):
+            return last.value - last.half, last.value + last.half
+        wider = number.joint_stricter * number.standard_error
+        half = last.number(self.plan.level).half_width((1 + self.plan.level) / 2)
+        low = max(number.value - wider, last.value - half)
+        high = min(number.value + wider, last.value + half)
+        return (low, high) if low <= high else (last.value - half, last.value + half)
+
+    def _why_known(self, question: Question) -> str:
+        """Where a known answer comes from."""
+        is_scope_alone = self.scope is not None and self.scope.holds(question)
+        for other in (self._purchases, self._numbers):
+            is_scope_alone &= question.key not in other
+        return IN_SCOPE if is_scope_alone else BOUGHT
 
     def known_group(self, question: GroupQuestion) -> GroupAnswer | None:
         """The answer to a question of many answers that follows from the scope."""
@@ -247,6 +327,17 @@ class SessionState:
             answer = None if stored is None else self._remember(Answer.from_bytes(stored))
         return answer
 
+    def earlier(self, question: Question) -> Answer | None:
+        """What a question is answered by for nothing.
+
+        By the scope and by what was bought for it; else by what was stored, which stays; else by
+        what was measured of it together with others.
+        """
+        is_in_scope = self.scope is not None and self.scope.holds(question)
+        if is_in_scope or question.key in self._purchases:
+            return self.known(question)
+        return self.stored(question.key) or self.known(question)
+
     def begin(
         self, questions: Sequence[Question], analyst: str | None
     ) -> dict[str, PendingAnswer | Answer | SfumatoError]:
@@ -257,7 +348,7 @@ class SessionState:
             key = question.key
             if key in outcomes or key in new:
                 continue
-            earlier = self.known(question) or self.pending.get(key) or self.stored(key)
+            earlier = self.pending.get(key) or self.earlier(question)
             if earlier is None:
                 new[key] = question
             elif isinstance(earlier, Answer):
@@ -284,10 +375,10 @@ class SessionState:
         Privacy: docs/proofs/online.md, Theorem 5: the debit comes before the noise, which is that
         of the plan; where the process dies between them, the debit is spent and nothing was told.
         """
-        free = self.known_group(question)
+        self._read_groups()  # others may have asked meanwhile
+        free = self.bought_group(question) or self.known_group(question)
         if free is not None:
             return free
-        self._read_groups()  # others may have asked meanwhile
         stored = self.stored_group(question)
         if stored is not None:
             return stored
@@ -299,10 +390,11 @@ class SessionState:
         plan = run.plan
         blocks = plan.strategy.blocks
         exact = self._exact.counted(plan.workload.domain, blocks)
-        number, epochs = self.epochs.measured + 1, self._learnt
+        number, epochs = self._sequence + 1, self._learnt
 
         def start(entry: Entry) -> tuple[GroupMeasurement, bytes, tuple[()]]:
-            self.epochs.measured = number
+            self._sequence = number
+            self.epochs.measured += 1
             noisy = self._exact.measured(exact, blocks, plan.noise, self._random)
             measured = noisy.to_bytes(plan.measurement())
             release = run.publish(measured, entry, False, None)
@@ -316,6 +408,11 @@ class SessionState:
         self._add_group(number, measurement)
         self._learn_paid()
         return self._published(question, measurement, entry, is_stored=False)
+
+    def bought_group(self, question: GroupQuestion) -> GroupAnswer | None:
+        """The answer to a question of many answers by all that was paid for, if it was bought."""
+        is_bought = question.key in self._bought_keys and bool(question.cells())
+        return self.group_answer(question, None) if is_bought else None
 
     def stored_group(self, question: GroupQuestion) -> GroupAnswer | None:
         """The answer that was given before, or whose parts all were; None if there is none."""
@@ -353,15 +450,287 @@ class SessionState:
         self.groups[measurement.key] = measurement
         self._group_numbers[measurement.key] = number
         self._unlearnt_groups.append(measurement)
+        if self.plan.noise.kind == "gaussian":  # sums of Laplace draws have laws of many kinds
+            for question, value, variance in measurement.learnt:
+                self._add_number(question.key, value, variance)
+
+    def _add_number(self, key: str, value: float, variance: float) -> None:
+        if variance > 0:
+            number = single_draw(value, variance, self.plan.noise.kind, self.plan.level)
+            self._numbers.setdefault(key, []).append(number)
+
+    def _add_purchase(self, key: str, purchase: Purchase) -> None:
+        self._bought_keys.add(key)
+        for one in purchase.numbers:
+            self._purchases.setdefault(one.question.key, []).append(one)
+        self._unlearnt_groups.append(purchase)
 
     def _read_groups(self) -> None:
         """Read the measurements of the session that the ledger has and that are not read yet."""
-        while self.ledger.entry(self._group_key(self.epochs.measured + 1)) is not None:
-            self.epochs.measured += 1
-            stored = self.ledger.answer(self._group_key(self.epochs.measured))
-            if stored is not None:  # else its process died between the debit and the answer
+        while (entry := self.ledger.entry(self._group_key(self._sequence + 1))) is not None:
+            self._sequence += 1
+            bought = json.loads(entry.request).get("bought")
+            if bought is not None:
+                self.epochs.bought += amount_of(entry.cost, self.plan.noise.kind)
+            else:
+                self.epochs.measured += 1
+            stored = self.ledger.answer(entry.key)
+            if stored is None:  # its process died between the debit and the answer
+                continue
+            if bought is not None:
+                self._add_purchase(bought, Purchase.from_bytes(stored, self.plan.domain))
+            else:
                 one = GroupMeasurement.from_bytes(stored, self.plan.domain)
-                self._add_group(self.epochs.measured, one)
+                self._add_group(self._sequence, one)
+
+    # Accuracy that is paid for
+
+    def offer(self, question: Question, error: float) -> Offer | None:
+        """The one measurement that is missing for an error; None where what is known has it.
+
+        Raises:
+            PlanError: The error is finer than the grid of answers.
+        """
+        number, moved = self.knowledge(question), self.moved(question)
+        variance = missing_variance(number, error)
+        if variance is None:
+            return None
+        law = least_noise(variance, moved, question.bits, self.plan.noise.kind)
+        half, steps = _noise(law, self.plan.level, moved)
+        unit = 2.0 ** -(question.bits + answer_shift(moved))
+        return offer(number, law, steps * unit**2, half * unit)
+
+    def least_error(
+        self, question: Question | GroupQuestion, analyst: str | None = None
+    ) -> float | None:
+        """The least error that what is left of session, ledger and allowance buys."""
+        kind, amount = self.plan.noise.kind, self.epochs.amount_left()
+        if not isinstance(self.ledger, MemoryLedger):
+            left = self.ledger.remaining(analyst)
+            mine = Fraction(left.gaussian_mu or 0) ** 2 if kind == "gaussian" else left.pure_epsilon
+            amount = min(amount, mine)
+        if isinstance(question, GroupQuestion):
+            cells = self._cells(question)
+            plan = self._plan_at(question, self.plan.measurement_budget)
+            spent = float(amount_of(plan.cost, kind)) ** (1 if kind == "gaussian" else 2)
+            terms = range(len(plan.workload.terms))
+            variances = np.concatenate([plan.variances(t) * spent for t in terms]).tolist()
+        else:
+            cells = (question,)
+            moved = self.moved(question) * 2.0**-question.bits
+            variances = [moved**2 if kind == "gaussian" else 2 * moved**2]
+        return least_error([self.knowledge(cell) for cell in cells], amount, variances, kind)
+
+    def _plan_at(self, question: GroupQuestion, budget: Budget) -> Plan:
+        if question.planned_at is None:
+            raise PlanError(_NOT_LINEAR)
+        return question.planned_at(budget)
+
+    def can_pay(self, one: Offer | GroupOffer, analyst: str | None = None) -> bool:
+        """Whether session, ledger and allowance have what a measurement costs."""
+        if one.amount > self.epochs.amount_left():
+            return False
+        return self.ledger.how_many_more(one.cost, analyst) >= 1
+
+    def ask_within(self, question: Question, error: float, analyst: str | None) -> Answer:
+        """The answer with at most this standard error; what is missing for it is bought, once.
+
+        Privacy: docs/proofs/online.md, Theorem 8: the debit comes before the noise, which is fresh;
+        where the process dies between them, the debit is spent and nothing was told.
+        """
+        self._read_groups()  # others may have bought it meanwhile
+        before, one = self.knowledge(question), self.offer(question, error)
+        if one is None:
+            assert before is not None  # noqa: S101
+            why = f"{self._why_known(question)}; its error of {before.standard_error:.3g} is enough"
+            answer = self._known(question, before, why)
+            return replace(answer, is_stored=question.key in self._purchases)
+        self._check_purchase(one, question, error, analyst)
+        self._buy(question, one, error, analyst)
+        after = self.knowledge(question)
+        assert after is not None  # noqa: S101
+        answer = self._known(question, after, _bought_because(before))
+        return replace(answer, how="paid", cost=tuple(one.cost.as_json()))
+
+    def ask_group_within(
+        self, question: GroupQuestion, error: float, analyst: str | None
+    ) -> GroupAnswer:
+        """The answer to a question of many counts or sums, each with at most this standard error.
+
+        What is missing is bought for all of them together: one measurement, one debit.
+
+        Privacy: docs/proofs/online.md, Theorem 8.
+        """
+        self._read_groups()
+        one = self.group_offer(question, error)
+        if one is not None:
+            self._check_purchase(one, question, error, analyst)
+            self._buy_group(question, one, error, analyst)
+        return self.group_answer(question, one)
+
+    def group_offer(self, question: GroupQuestion, error: float) -> GroupOffer | None:
+        """The one measurement of all cells that is missing for an error; None if none is.
+
+        Raises:
+            PlanError: The answers are no counts or sums, or too many.
+        """
+        numbers = [self.knowledge(cell) for cell in self._cells(question)]
+        kind, planned = self.plan.noise.kind, partial(self._plan_at, question)
+        return group_offer(planned, numbers, error, self.plan.part, kind)
+
+    def group_answer(self, question: GroupQuestion, one: GroupOffer | None) -> GroupAnswer:
+        """What all that was paid for says of every cell."""
+        statement, level = question.statement, self.plan.level
+        each = level if statement is None else statement.level(level)
+        answers, wide = [], []
+        how: How = "known" if one is None else "paid"
+        for cell in self._cells(question):
+            number = self.knowledge(cell)
+            assert number is not None  # noqa: S101  measured now, or known before
+            answer = self._known(cell, number, self._why_known(cell))
+            answer = replace(answer, how=how, is_stored=cell.key in self._purchases and one is None)
+            answers.append(answer.asked_as(cell))
+            half = number.half_width(each)
+            ends = self._answer(cell, answer.value, number.value, half, "known")
+            wide.append(replace(ends, level=each).asked_as(cell))
+        cost = () if one is None else tuple(one.cost.as_json())
+        return cells_answer(question, answers, wide, cost, self.is_dummy)
+
+    def _cells(self, question: GroupQuestion) -> tuple[Question, ...]:
+        """The questions behind one of many answers.
+
+        Raises:
+            PlanError: There are none.
+        """
+        cells = question.cells()
+        if not cells:
+            raise PlanError(_NOT_LINEAR)
+        return cells
+
+    def _check_purchase(
+        self,
+        one: Offer | GroupOffer,
+        question: Question | GroupQuestion,
+        error: float,
+        analyst: str | None,
+    ) -> None:
+        """Refuse what cannot be paid for, or not be drawn, before anything is spent."""
+        _check_analyst(analyst)
+        if self.ledger.is_frozen():
+            raise LedgerFrozen(_FROZEN)
+        if not self.can_pay(one, analyst):
+            raise BudgetExhausted(self.too_dear(question, error, one, analyst))
+        if isinstance(one, Offer) and isinstance(question, Question):
+            moved = self.moved(question)
+            if _scale(one.law, moved) > SCALE_MAXIMUM:
+                raise TooLarge(
+                    f"one person can change the answer to {question.name!r} by {moved:,} steps, "
+                    "too many for the noise that this error needs; ask in coarser units"
+                )
+
+    def too_dear(
+        self,
+        question: Question | GroupQuestion,
+        error: float,
+        one: Offer | GroupOffer,
+        analyst: str | None,
+    ) -> str:
+        """Why an error cannot be paid for, and which one can."""
+        currency = "mu^2" if self.plan.noise.kind == "gaussian" else "epsilon"
+        words = (
+            f"an error of {error:g} would cost {currency} = {float(one.amount):.3g}, more than is "
+            "left of the session, the ledger or an allowance; nothing was spent"
+        )
+        least = self.least_error(question, analyst)
+        number = self.knowledge(question) if isinstance(question, Question) else None
+        if least is None:
+            return f"{words}, and nothing is left that would buy any precision"
+        aside = "" if number is None else f" (what is known has {number.standard_error:.3g})"
+        if number is not None and least >= number.standard_error:
+            return (
+                f"{words}; what is known has an error of {number.standard_error:.3g}, for nothing"
+            )
+        return f"{words}; for what is left an error of {least:.3g} can be had{aside}"
+
+    def _buy(self, question: Question, one: Offer, error: float, analyst: str | None) -> None:
+        """Debit, draw and store one measurement of a question."""
+        moved = self.moved(question)
+        self._exact.prepare(question.attributes)
+        unit = 2.0 ** -(question.bits + answer_shift(moved))
+        steps = _scale(one.law, moved)
+        shape, tails = (inf, SMOOTH) if one.law.kind == "gaussian" else (1.0, SMOOTH)
+        if one.law.kind == "laplace" and steps < PRIVACY_LIMITS.fine_steps:
+            tails = NoiseTails((steps,))
+        law = CombinationError(sqrt(one.variance), shape, 0.0, tails)
+        about = {"noise": [one.law.kind, str(one.law.scale)]}
+
+        def drawn() -> tuple[BoughtNumber, ...]:
+            noisy = self._exact.noisy(question, one.law, self._random) * unit
+            return (BoughtNumber(question, noisy, law, one.half),)
+
+        self._bought(question.key, one, error, about, drawn, analyst, is_learnt=True)
+
+    def _buy_group(
+        self, question: GroupQuestion, one: GroupOffer, error: float, analyst: str | None
+    ) -> None:
+        """Debit, draw and store one measurement of all cells of a question."""
+        run, cells = LinearRun(one.plan).checked(None), self._cells(question)
+        plan = run.plan
+        blocks = plan.strategy.blocks
+        exact = self._exact.counted(plan.workload.domain, blocks)
+
+        def drawn() -> tuple[BoughtNumber, ...]:
+            noisy = self._exact.measured(exact, blocks, plan.noise, self._random)
+            values = [m.values for m in noisy.measurements]
+            terms = range(len(plan.workload.terms))
+            answers = np.concatenate([plan.strategy.answer(t, values) for t in terms])
+            return one.bought(answers.tolist(), cells, self.plan.level)
+
+        about = {"measured": plan.request()}
+        is_learnt = question.can_be_learnt
+        self._bought(question.key, one, error, about, drawn, analyst, is_learnt=is_learnt)
+
+    def _bought(
+        self,
+        key: str,
+        one: Offer | GroupOffer,
+        error: float,
+        about: Mapping[str, object],
+        drawn: Callable[[], tuple[BoughtNumber, ...]],
+        analyst: str | None,
+        *,
+        is_learnt: bool,
+    ) -> None:
+        """Debit a measurement, draw it, store it, and learn it.
+
+        Privacy: the cost is debited first, under the next number of the session; where what
+        follows fails, the debit stays and counts as spent.
+        """
+        number, epochs = self._sequence + 1, self._learnt
+        request = {
+            "session": self.name,
+            "bought": key,
+            "number": number,
+            "error": error,
+            "plan": self.plan.digest(),
+            **about,
+        }
+
+        def start(_: Entry) -> tuple[Purchase, bytes, tuple[()]]:
+            self._sequence = number
+            self.epochs.bought += one.amount
+            made = Purchase(drawn(), epochs, is_learnt)
+            return made, made.to_bytes(), ()
+
+        entry_key = self._group_key(number)
+        made = begin(self.plan, self.ledger, one.cost, request, entry_key, start, analyst=analyst)
+        self._add_purchase(key, made[1])
+        self._learn_paid()
+
+    def question_of(self, key: str) -> Question | None:
+        """A question that something was bought for, by its key."""
+        purchases = self._purchases.get(key)
+        return purchases[-1].question if purchases else None
 
     def _prepared(self, question: Question) -> None:
         """See to all that could fail for this question, before it is tested."""
@@ -536,7 +905,7 @@ class SessionState:
         while self.ledger.entry(self._records_key(number)) is not None:
             number += 1
         self.epochs.lost = (number - 1) * self.plan.epochs_per_count
-        if self.epochs.used + self.epochs.lost + self.epochs.measured >= self.plan.updates:
+        if self.epochs.parts_left() < 1:
             raise BudgetExhausted("the budget of the session is used up; open another session")
         request = {"session": self.name, "records": self.plan.digest()}
         key = self._records_key(number)
@@ -591,6 +960,7 @@ class SessionState:
             if stored is not None:
                 answer, question, noisy, variance = paid_answer(stored, self.plan.domain)
                 self._paid[answer.key] = answer
+                self._add_number(answer.key, noisy, variance)
                 estimate.learn(question, noisy, variance)
 
 
@@ -600,6 +970,16 @@ def caught(action: Callable[[A], B], argument: A) -> B | SfumatoError:
         return action(argument)
     except SfumatoError as error:
         return error
+
+
+def _bought_because(before: KnownNumber | None) -> str:
+    """Why something was bought, in words."""
+    if before is None:
+        return "nothing was measured of it before, so a measurement was paid for"
+    return (
+        f"what was measured before had an error of {before.standard_error:.3g}; the precision that "
+        "was missing was paid for"
+    )
 
 
 def _check_analyst(analyst: str | None) -> None:

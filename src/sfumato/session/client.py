@@ -460,12 +460,16 @@ class Client:
         request = _discovery(domain, _budget(epsilon, delta, None, None), confidence)
         return self._answered(_path(dataset, "discover"), request, key)
 
-    def ask(self, dataset: str, sql: str, *, key: str | None = None) -> ServerAnswer:
+    def ask(
+        self, dataset: str, sql: str, *, error: float | None = None, key: str | None = None
+    ) -> ServerAnswer:
         """One question in SQL; free as long as the server's model knows the answer.
 
         Args:
             dataset: The name of a dataset.
             sql: One SELECT.
+            error: The standard error that the answer may have: what is known is used first, and
+                the precision that is missing is paid for.
             key: The idempotency key; a new one if None.
 
         Returns:
@@ -473,10 +477,12 @@ class Client:
 
         Raises:
             SqlError: The text is not a linear query.
-            BudgetExhausted: The question is new and the budget is used up.
+            BudgetExhausted: The question is new and the budget is used up, or does not suffice for
+                the error.
             ServerError: The server refuses or cannot be reached.
         """
-        return self._answered(_path(dataset, "ask"), {"sql": sql}, key)
+        request = {"sql": sql} if error is None else {"sql": sql, "error": error}
+        return self._answered(_path(dataset, "ask"), request, key)
 
     def answers(self, dataset: str, key: str) -> ServerAnswer:
         """A stored answer by its key, the same for ever.

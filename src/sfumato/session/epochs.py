@@ -17,6 +17,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import floor
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -224,6 +225,7 @@ class Epochs:
         self._version = 0
         self.used = self.lost = 0  # paid for; and lost with counts of records that never came
         self.measured = 0  # in whose place questions of many answers were measured
+        self.bought = Fraction(0)  # spent on accuracy, in the currency of a part
         _LIVE[self._token] = self
         self.count()
 
@@ -317,9 +319,18 @@ class Epochs:
         self._version += 1
         return vector
 
+    def amount_left(self) -> Fraction:
+        """What all parts together still have: a mu^2, or an epsilon."""
+        parts = self._plan.updates - self.count() - self.lost - self.measured
+        return max(Fraction(0), parts * self._plan.part - self.bought)
+
+    def parts_left(self) -> int:
+        """How many epochs or measurements of many answers can still be paid for."""
+        return floor(self.amount_left() / self._plan.part)
+
     def check_more(self) -> None:
         """Refuse another part of the budget where all of them are used."""
-        if self.count() + self.lost + self.measured >= self._plan.updates:
+        if self.parts_left() < 1:
             raise BudgetExhausted(
                 f"all {self._plan.updates} paid answers of the session are used, so no further "
                 "question can be tested; stored answers stay, session.estimate(question) gives "

@@ -36,6 +36,7 @@ __all__ = [
     "CellNumbers",
     "GroupAnswer",
     "RowWords",
+    "cells_answer",
     "known_answer",
     "measured_answer",
     "stored_cells_answer",
@@ -292,4 +293,33 @@ def stored_cells_answer(question: GroupQuestion, answers: Sequence[Answer]) -> G
         tuple(part for answer in answers for part in answer.cost),
         first.is_dummy,
         is_stored=True,
+    )
+
+
+def cells_answer(
+    question: GroupQuestion,
+    answers: Sequence[Answer],
+    wide: Sequence[Answer],
+    cost: tuple[Mapping[str, object], ...],
+    is_dummy: bool,
+) -> GroupAnswer:
+    """The answer to a question of counts and sums by all that was paid for about each of them.
+
+    ``wide`` has the same numbers with intervals for rows that released values may choose.
+    """
+    rows, first = tuple(term.rows for term in question.workload.terms), answers[0]
+    reasons = {answer.why for answer in answers}
+    return GroupAnswer(
+        question.key,
+        question.text,
+        tuple(answers),
+        question.statement,
+        CellNumbers(rows, wide),
+        1.0 if first.level is None else first.level,
+        first.how,
+        first.epoch,
+        cost,
+        is_dummy,
+        is_stored=all(answer.is_stored for answer in answers),
+        why=first.why if len(reasons) == 1 else "from all that was measured about each number",
     )

@@ -22,6 +22,7 @@ from sfumato.digest import json_digest
 from sfumato.domain.domain import Domain
 from sfumato.errors import LedgerError
 from sfumato.ledger.entries import Entry
+from sfumato.privacy.budget import Budget
 from sfumato.release.release import Release
 from sfumato.run.linear import LinearRun, Plan
 from sfumato.run.spine import Stored
@@ -38,6 +39,8 @@ __all__ = [
     "Learnt",
     "group_key",
     "labelled_questions",
+    "learnt_of",
+    "learnt_row",
 ]
 
 
@@ -55,13 +58,14 @@ class GroupQuestion:
     """All queries of one SELECT, or of a workload, with the plan that measures them together.
 
     ``text`` is how the person who asks wrote it; it is no part of the meaning. ``workload`` is what
-    is asked, in the groups of who asks.
+    is asked, in the groups of who asks. ``planned_at`` plans it for its largest error, at a budget.
     """
 
     text: str
     workload: Workload
     domain: Domain
     planned: Callable[[], Plan]
+    planned_at: Callable[[Budget], Plan] | None = None
 
     @cached_property
     def plan(self) -> Plan:
@@ -110,6 +114,16 @@ class GroupQuestion:
             return ()
         return labelled_questions(work)
 
+    @property
+    def can_be_learnt(self) -> bool:
+        """Whether the estimate of a session may learn its answers."""
+        work, points = self.workload, min(self.domain.size, LIMITS.listed_cells)
+        return (
+            work.domain == self.domain
+            and work.queries <= LIMITS.group_learnt
+            and work.queries * points <= LIMITS.group_learnt_points
+        )
+
     def learnt(self, release: Release) -> tuple[Learnt, ...]:
         """What the estimate of a session learns from the measurement; nothing where it cannot.
 
@@ -117,12 +131,7 @@ class GroupQuestion:
         a limited number of answers at a time.
         """
         work = self.workload
-        points = min(self.domain.size, LIMITS.listed_cells)
-        if (
-            work.domain != self.domain
-            or work.queries > LIMITS.group_learnt
-            or work.queries * points > LIMITS.group_learnt_points
-        ):
+        if not self.can_be_learnt:
             return ()
         estimates, terms = release.estimates, range(len(work.terms))
         at = estimates.numbers.index("unbiased")
@@ -167,18 +176,7 @@ class GroupMeasurement:
 
     def to_bytes(self) -> bytes:
         """What is stored together with the end of the debit: nobody's words."""
-        rows = [
-            {
-                "attributes": question.attributes,
-                "class_of": [c.tolist() for c in question.class_of],
-                "shape": question.table.shape,
-                "table": question.table.reshape(-1).tolist(),
-                "bits": question.bits,
-                "value": value,
-                "variance": variance,
-            }
-            for question, value, variance in self.learnt
-        ]
+        rows = [learnt_row(*one) for one in self.learnt]
         packed = zlib.compress(json.dumps(rows, separators=(",", ":"), allow_nan=False).encode())
         document = {
             "group": self.key,
@@ -194,7 +192,7 @@ class GroupMeasurement:
         try:
             document = json.loads(stored)
             rows = json.loads(zlib.decompress(b64decode(document["learnt"], validate=True)))
-            learnt = tuple(_learnt(row, domain) for row in rows)
+            learnt = tuple(learnt_of(row, domain) for row in rows)
             measured = b64decode(document["measured"], validate=True)
             return cls(str(document["group"]), measured, learnt, int(document["epochs"]))
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError, zlib.error):
@@ -202,7 +200,21 @@ class GroupMeasurement:
         raise LedgerError("a measurement of the session cannot be read; restore the newest backup")
 
 
-def _learnt(row: dict[str, object], domain: Domain) -> Learnt:
+def learnt_row(question: Question, value: float, variance: float) -> dict[str, object]:
+    """A question with its noisy answer, as the ledger keeps it: nobody's words."""
+    return {
+        "attributes": question.attributes,
+        "class_of": [c.tolist() for c in question.class_of],
+        "shape": question.table.shape,
+        "table": question.table.reshape(-1).tolist(),
+        "bits": question.bits,
+        "value": value,
+        "variance": variance,
+    }
+
+
+def learnt_of(row: dict[str, object], domain: Domain) -> Learnt:
+    """Read what `learnt_row` wrote."""
     shape, class_of, names = row["shape"], row["class_of"], row["attributes"]
     assert isinstance(class_of, Sequence)  # noqa: S101
     assert isinstance(names, Sequence)  # noqa: S101

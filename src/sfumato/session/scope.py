@@ -130,12 +130,14 @@ class KnownNumber:
         joint: Standard errors that no conjunction of conditions, or other query of its group,
             exceeds at ``level``, all of them together; infinite where that is not known.
         level: Of ``joint``.
+        joint_stricter: The same with half of the chance to miss, beside another bound.
     """
 
     value: float
     law: CombinationError
     joint: float
     level: float
+    joint_stricter: float = inf
 
     @property
     def standard_error(self) -> float:
@@ -186,7 +188,13 @@ class ScopeMeasured:
         best: KnownNumber | None = None
         for term, weights in self._ways(question):
             value = sum(float(w @ self._values[b]) for b, w in weights.items())
-            number = KnownNumber(value, self._law(weights), self._joint(term, question), self.level)
+            number = KnownNumber(
+                value,
+                self._law(weights),
+                self._joint(term, question, self.level),
+                self.level,
+                self._joint(term, question, (1 + self.level) / 2),
+            )
             if best is None or number.standard_error < best.standard_error:
                 best = number
             else:
@@ -222,11 +230,11 @@ class ScopeMeasured:
         shape = inf if is_normal else second**2 / fourth
         return CombinationError(sqrt(second), shape, 0.0, forecast.tails)
 
-    def _joint(self, term: Term, question: Question) -> float:
+    def _joint(self, term: Term, question: Question, level: float) -> float:
         """Standard errors that all queries of a kind keep together; docs/proofs/online.md, 7."""
         if self.plan.strategy.noise != "gaussian":
             return inf
-        miss, terms = (1 - self.level) / 2, self.plan.workload.terms
+        miss, terms = (1 - level) / 2, self.plan.workload.terms
         scheffe = _chi(prod(term.shape), 1 - miss / len(terms))
         if not is_conjunction(question):
             return scheffe

@@ -21,6 +21,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -52,6 +53,7 @@ from sfumato.session.epochs import MemoryLedger
 from sfumato.session.group_answers import IN_SCOPE, GroupAnswer
 from sfumato.session.group_questions import GroupQuestion, labelled_questions
 from sfumato.session.histogram import Learning, Start
+from sfumato.session.purchases import GroupOffer, Offer, check_error, single_draw
 from sfumato.session.scope import Scope, conditions, scope_workload
 from sfumato.session.session_answers import Answer, Left, QuestionForecast, answer_frame
 from sfumato.session.session_limits import LIMITS
@@ -105,6 +107,7 @@ class Session:
         self._state, self._closing = state, closing
         self._texts: dict[str, Question | GroupQuestion] = {}
         self._plans: dict[str, Plan] = {}
+        self._asked: dict[str, Question | GroupQuestion] = {}
         self._is_closed = False
 
     @property
@@ -169,6 +172,7 @@ class Session:
             work,
             self.domain,
             lambda: self._plan_of(work),
+            partial(self._plan_at, work),
         )
         with self._state.lock:
             if self._state.known_group(question) is None:
@@ -189,6 +193,27 @@ class Session:
                 work,
                 budget,
                 session.neighbours,
+                unit=session.unit,
+                may_drop_records=self._state.may_drop_records,
+                steps=LIMITS.group_planning_seconds * STEPS_PER_SECOND,
+                noise="laplace" if budget.is_pure else "gaussian",
+            )
+            if len(self._plans) >= LIMITS.groups_in_memory:
+                self._plans.clear()
+            self._plans[key] = plan
+        return plan.for_writing(work)
+
+    def _plan_at(self, work: Workload, budget: Budget) -> Plan:
+        """The plan with the least largest error of a question of many answers, at a budget."""
+        key = f"{work.normal.key} at {budget.as_json()}"
+        plan = self._plans.get(key)
+        if plan is None:
+            session = self.plan
+            plan = plan_release(
+                work,
+                budget,
+                session.neighbours,
+                "max",
                 unit=session.unit,
                 may_drop_records=self._state.may_drop_records,
                 steps=LIMITS.group_planning_seconds * STEPS_PER_SECOND,
@@ -225,9 +250,17 @@ class Session:
         return labelled_questions(work)
 
     def ask(
-        self, request: Asked, *, analyst: str | None = None, untested: bool = False
+        self,
+        request: Asked,
+        *,
+        error: float | None = None,
+        analyst: str | None = None,
+        untested: bool = False,
     ) -> Answer | GroupAnswer:
         """Answer one question: stored, free, or paid for.
+
+        With ``error`` the answer is unbiased and has at most this standard error: what is known of
+        it is used first, and only the precision that is missing is bought, by one measurement.
 
         A SELECT of many numbers (GROUP BY, AVG, MEDIAN, several aggregates) is one question, too:
         all of them are planned, paid for and measured together, at most once.
@@ -236,6 +269,8 @@ class Session:
 
         Args:
             request: A SELECT, a question or a workload.
+            error: The standard error that the answer may have, in what is counted or summed; of
+                each number of a GROUP BY. None for an answer that is tested against the estimate.
             analyst: Who asks: what is paid counts against their allowance, too.
             untested: Whether new questions of one number get what the estimate says, marked as
                 such, when the budget is used up: no test, no promise.
@@ -245,12 +280,14 @@ class Session:
             many numbers, whose ``frame()`` has the shape of the SELECT.
 
         Raises:
-            BudgetExhausted: The question is new and the budget is used up.
+            BudgetExhausted: The question is new and the budget is used up, or does not suffice for
+                this error; then the message says which one can be had.
             WorkloadError: It is no question about this domain.
-            PlanError: The session is closed and the question is new.
+            PlanError: The session is closed and the question is new; or the error is no number
+                above 0, or asked for of a mean or a quantile.
         """
         question = self.read(request)
-        (outcome,) = self.ask_many([question], analyst=analyst)
+        (outcome,) = self.ask_many([question], error=error, analyst=analyst)
         if isinstance(outcome, BudgetExhausted) and untested and isinstance(question, Question):
             return self.untested(question)
         if isinstance(outcome, SfumatoError):
@@ -305,8 +342,43 @@ class Session:
         """
         return answer_frame(self.ask_all(request, analyst=analyst, untested=untested))
 
+    def improve(
+        self, answer: Answer | GroupAnswer, error: float, *, analyst: str | None = None
+    ) -> Answer | GroupAnswer:
+        """An answer at hand with a smaller error: only the precision that is missing is bought.
+
+        Privacy: as `Session`. Neighbours: as `Session`.
+
+        Args:
+            answer: What this session answered.
+            error: The standard error that it may have, as in `ask`.
+            analyst: As in `ask`.
+
+        Returns:
+            The answer with at most this error; nothing is spent where what is known has it.
+
+        Raises:
+            BudgetExhausted: The budget does not suffice for this error.
+            PlanError: The error is no number above 0, the question is a mean or a quantile, or it
+                is not known here.
+        """
+        if not isinstance(answer, Answer | GroupAnswer):
+            raise PlanError(f"improve takes an answer, got {shown(type(answer).__name__)}")
+        with self._state.lock:
+            question = self._asked.get(answer.key) or self._state.question_of(answer.key)
+        if question is None:
+            raise PlanError(
+                "this session does not know the question behind the answer any more; ask it again, "
+                f"session.ask(question, error={error!r})"
+            )
+        return self.ask(question, error=error, analyst=analyst)
+
     def ask_many(
-        self, requests: Sequence[Asked], *, analyst: str | None = None
+        self,
+        requests: Sequence[Asked],
+        *,
+        error: float | None = None,
+        analyst: str | None = None,
     ) -> list[Answer | GroupAnswer | SfumatoError]:
         """Answer many questions with few commits; a fault of one is its own result.
 
@@ -316,15 +388,25 @@ class Session:
 
         Args:
             requests: SELECTs, questions or workloads.
+            error: As in `ask`, for each of them by itself, with a debit of its own.
             analyst: As in `ask`.
 
         Returns:
             One answer, or the error of that question, for each.
 
         Raises:
-            PlanError: The session is closed and a question is new.
+            PlanError: The session is closed and a question is new; or the error is no number
+                above 0.
         """
         questions = [caught(self.read, one) for one in requests]
+        for question in questions:
+            if not isinstance(question, SfumatoError):
+                if len(self._asked) >= LIMITS.texts_in_memory:
+                    self._asked.clear()
+                self._asked[question.key] = question
+        if error is not None:
+            wanted = check_error(error)
+            return [self._asked_within(one, wanted, analyst) for one in questions]
         single = [q for q in questions if isinstance(q, Question)]
         with self._state.lock:
             if self._is_closed and any(self._is_new(q) for q in questions):
@@ -347,11 +429,12 @@ class Session:
     def _is_new(self, question: Question | GroupQuestion | SfumatoError) -> bool:
         state = self._state
         if isinstance(question, GroupQuestion):
-            return state.known_group(question) is None and state.stored_group(question) is None
+            ways = (state.bought_group, state.known_group, state.stored_group)
+            return all(way(question) is None for way in ways)
         return (
             isinstance(question, Question)
-            and state.known(question) is None
-            and state.stored(question.key) is None
+            and state.pending.get(question.key) is None
+            and state.earlier(question) is None
         )
 
     def _asked_group(
@@ -362,6 +445,28 @@ class Session:
                 return self._state.ask_group(question, analyst)
             except SfumatoError as error:
                 return error
+
+    def _asked_within(
+        self, question: Question | GroupQuestion | SfumatoError, error: float, analyst: str | None
+    ) -> Answer | GroupAnswer | SfumatoError:
+        """The answer to one question with at most this error."""
+        if isinstance(question, SfumatoError):
+            return question
+        state = self._state
+        with state.lock:
+            try:
+                if self._is_closed and self._offer(question, error) is not None:
+                    raise PlanError("the session is closed; open it again to ask what is new")
+                if isinstance(question, GroupQuestion):
+                    return state.ask_group_within(question, error, analyst)
+                return state.ask_within(question, error, analyst).asked_as(question)
+            except SfumatoError as fault:
+                return fault
+
+    def _offer(self, question: Question | GroupQuestion, error: float) -> Offer | GroupOffer | None:
+        if isinstance(question, GroupQuestion):
+            return self._state.group_offer(question, error)
+        return self._state.offer(question, error)
 
     def is_answered(self, request: Asked) -> bool:
         """Whether a question has a stored answer, so that asking it costs nothing.
@@ -388,25 +493,34 @@ class Session:
         with self._state.lock:
             return self._state.stored(key)
 
-    def estimate(self, request: Asked) -> QuestionForecast:
+    def estimate(self, request: Asked, *, error: float | None = None) -> QuestionForecast:
         """What asking would cost and how good the answer would be; spends and tests nothing.
 
         Args:
             request: A SELECT, a question or a workload.
+            error: The standard error that would be asked for, as in `ask`.
 
         Returns:
-            The estimate, the bounds and the cost.
+            The estimate, the bounds and the cost; with an error, the cost of what is missing for
+            it, and the least one that can be had for what is left.
 
         Raises:
             WorkloadError: It is no question about this domain.
+            PlanError: The error is no number above 0, or asked for of a mean or a quantile.
         """
         question, plan = self.read(request), self.plan
+        if error is not None:
+            if isinstance(question, GroupQuestion):
+                return self._group_offered(question, check_error(error))
+            return self._offered(question, check_error(error))
         if isinstance(question, GroupQuestion):
             return self._group_forecast(question)
         with self._state.lock:
             moved = self._state.moved(question) * 2.0**-question.bits
             estimate = self._state.estimate
-            number = None if self._state.scope is None else self._state.scope.number(question)
+            earlier = self._state.earlier(question)
+            is_known = earlier is not None and earlier.how == "known"
+            number = self._state.knowledge(question) if is_known else None
             value = None if estimate is None else estimate.answer(question)
             free_bound = plan.free_bound * moved
             return QuestionForecast(
@@ -421,8 +535,69 @@ class Session:
                 cost=plan.epoch_cost if number is None else Cost(()),
                 paid_left=self.left().paid_answers,
                 standard_error=None if number is None else number.standard_error,
-                why="" if number is None else IN_SCOPE,
+                why="" if earlier is None or number is None else earlier.why,
             )
+
+    def _offered(self, question: Question, error: float) -> QuestionForecast:
+        """What an error would cost, beside what is known."""
+        state, level = self._state, self.plan.level
+        with state.lock:
+            number, one = state.knowledge(question), state.offer(question, error)
+            least, left = state.least_error(question), self.left().paid_answers
+            why = "what is known is enough" if one is None else "the rest would be paid for"
+            if one is not None and not state.can_pay(one):
+                why = state.too_dear(question, error, one, None)
+        had = number.standard_error if one is None and number is not None else error
+        bound = number.half_width(level) if number is not None else None
+        if one is not None:
+            had = one.standard_error
+        width = single_draw(0.0, had**2, self.plan.noise.kind, level).half_width(level)
+        return QuestionForecast(
+            key=question.key,
+            question=question.name,
+            value=None if number is None else number.value,
+            is_stored=one is None,
+            free_bound=bound,
+            paid_error=0.0 if one is None else sqrt(one.variance),
+            paid_bound=width if bound is None or one is not None else bound,
+            level=level,
+            cost=Cost(()) if one is None else one.cost,
+            paid_left=left,
+            standard_error=had,
+            why=why,
+            least_error=least,
+        )
+
+    def _group_offered(self, question: GroupQuestion, error: float) -> QuestionForecast:
+        """What an error of every number of a question would cost."""
+        state, level = self._state, self.plan.level
+        with state.lock:
+            one = state.group_offer(question, error)
+            numbers = [state.knowledge(cell) for cell in question.cells()]
+            left = self.left().paid_answers
+            why = "what is known is enough" if one is None else "the rest would be paid for"
+            if one is not None and not state.can_pay(one):
+                why = state.too_dear(question, error, one, None)
+            least = state.least_error(question)
+        unbiased = [number for number in numbers if number is not None]
+        is_known = len(unbiased) == len(numbers)
+        had = max(n.standard_error for n in unbiased) if one is None else one.standard_error
+        width = single_draw(0.0, had**2, self.plan.noise.kind, level).half_width(level)
+        return QuestionForecast(
+            key=question.key,
+            question=question.text,
+            value=None,
+            is_stored=one is None,
+            free_bound=max(n.half_width(level) for n in unbiased) if is_known else None,
+            paid_error=0.0 if one is None else one.plan.rmse,
+            paid_bound=width,
+            level=level,
+            cost=Cost(()) if one is None else one.cost,
+            paid_left=left,
+            standard_error=had,
+            why=why,
+            least_error=least,
+        )
 
     def _group_forecast(self, question: GroupQuestion) -> QuestionForecast:
         level = self.plan.level
@@ -480,7 +655,7 @@ class Session:
             )
         (question,) = questions
         with self._state.lock:
-            stored = self._state.known(question) or self._state.stored(question.key)
+            stored = self._state.earlier(question)
             if stored is not None:
                 return stored.asked_as(question)
             bare = (question.key, question.name, self._learnt().answer(question), None, None, None)
@@ -499,8 +674,8 @@ class Session:
         """
         with self._state.lock:
             ledger, epochs, plan = self._state.ledger, self._state.epochs, self.plan
-            more = plan.updates - epochs.used - epochs.lost - epochs.measured
-            more = max(0, min(more, ledger.how_many_more(plan.epoch_cost))) + epochs.has_one()
+            more = min(epochs.parts_left(), ledger.how_many_more(plan.epoch_cost))
+            more = max(0, more) + epochs.has_one()
             allowance = None if analyst is None else ledger.allowance(analyst)
             if allowance is not None:
                 more = min(more, allowance.account.how_many_more(plan.epoch_cost))

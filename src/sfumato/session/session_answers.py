@@ -44,7 +44,8 @@ class Answer:
     none of them. Answers are equal if their numbers are, whatever the words.
 
     ``how`` is "paid" (the truth with noise), "free" (the estimate, tested against the truth),
-    "known" (unbiased, from what was measured before: free, and better once more is measured), or
+    "known" (unbiased, from what was measured before: free, and better once more is measured, such
+    as by `Session.improve`), or
     "untested" (the estimate as it is: no interval, no promise, nothing stored); ``why`` says so in
     words where the session has a scope. ``low`` to ``high`` holds the true answer with chance
     ``level``, in the sense of docs/mechanisms/online.md. ``safe_low`` to ``safe_high`` does so for
@@ -213,6 +214,11 @@ class QuestionForecast:
     many numbers is not tested but paid for: its ``free_bound`` is None, its errors are those of the
     plan that measures them together, the typical and the largest one. What follows from a scope has
     a ``standard_error``; it costs nothing, and its ``free_bound`` is half of its interval.
+
+    For an error that was named: ``value`` and ``free_bound`` are what is known without paying,
+    ``cost`` is that of the measurement that is missing (none if nothing is), ``paid_error`` its
+    noise by itself, ``standard_error`` and ``paid_bound`` those of the answer with it, and
+    ``least_error`` the least error that what is left can pay for.
     """
 
     key: str
@@ -227,6 +233,7 @@ class QuestionForecast:
     paid_left: int
     standard_error: float | None = None
     why: str = ""
+    least_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

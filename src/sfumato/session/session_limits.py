@@ -103,6 +103,17 @@ class SessionLimits:
     groups_in_memory: int = 256
     """Plans of such questions that are held."""
 
+    # purchases
+    error_rounding: float = 1e-9
+    """Of an error that is asked for: how far one that is known may be above it by rounding."""
+    error_margin: float = 1e-3
+    """Of what is left, held back where the least error that it buys is told."""
+    group_offers: int = 8
+    """Budgets that are tried for the groups of an error; two or three are enough unless noise is
+    near its grid."""
+    bought_scale: float = 2.0**36
+    """Steps of noise at most: where less precision is missing, a little more is bought."""
+
     # histogram, where mass may lie
     listed_cells: int = 10**7
     """Cells of a domain that are listed; larger ones have rows that stand for them."""

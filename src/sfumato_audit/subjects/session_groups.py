@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
 from sfumato.run.linear import Plan, plan
 from sfumato.session.answering import SessionState
@@ -21,14 +23,17 @@ from sfumato.types import Array, Neighbours
 from sfumato.vault.mechanisms.measure import Exact
 from sfumato.vault.mechanisms.questions import ExactQuestions
 from sfumato.vault.sensitive import Sensitive
+from sfumato.workload.question import questions_of
 from sfumato.workload.statements.sql import sql
 from sfumato_audit.bounds import Claim
-from sfumato_audit.examine import Subject, Table, listed_pairs, pairs_at_random
+from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs, pairs_at_random
 from sfumato_audit.subjects.measured import Measuring, opened
 
 __all__ = [
     "broken_group_subjects",
+    "broken_purchase_subjects",
     "group_subjects",
+    "purchase_subjects",
 ]
 
 COVERED = "sfumato.vault.mechanisms.questions.ExactQuestions.measured"
@@ -80,6 +85,81 @@ def broken_group_subjects() -> tuple[Subject[Table], ...]:
         _as_disjoint("session: medians with the noise of disjoint cells", Budget(epsilon=1)),
         _as_disjoint("session: medians with the Gaussian noise of disjoint cells", Budget(mu=1)),
         _as_whole(),
+    )
+
+
+# Accuracy that is paid for
+
+BOUGHT = "SELECT COUNT(*) FROM t WHERE age < 3 AND sex = 1"
+SEVERAL = 20  # records of the first table: far from 0, where answers are cut
+PURCHASE_SLOW = 250
+NOISY = "sfumato.vault.mechanisms.questions.ExactQuestions.noisy"
+
+
+def purchase_subjects() -> tuple[Subject[Table], ...]:
+    """One answer that is made sharper twice; both kinds of noise."""
+    return (
+        _purchases("session: purchases, pure", Budget(epsilon=8), (2.0, 1.2, 0.9)),
+        _purchases("session: purchases", Budget(mu=4), (1.5, 0.8, 0.5)),
+    )
+
+
+def broken_purchase_subjects() -> tuple[Subject[Table], ...]:
+    """A session that forgets what was bought: all precision is drawn, the missing part is paid."""
+    errors = tuple(1 - step / 10_000 for step in range(8))
+    return (
+        _purchases(
+            "session: purchases forgotten, pure", Budget(epsilon=8), errors, is_forgetful=True
+        ),
+        _purchases(
+            "session: purchases forgotten",
+            Budget(mu=4),
+            tuple(0.7 * error for error in errors),
+            is_forgetful=True,
+        ),
+    )
+
+
+def _purchases(
+    name: str, budget: Budget, errors: Sequence[float], *, is_forgetful: bool = False
+) -> Subject[Table]:
+    """The answers with each error in turn, and a claim of all that is debited for them."""
+    parameters = SessionParameters.of(
+        DOMAIN, budget, "add-remove", questions=8, updates=1, records=100
+    )
+    (question,) = questions_of(sql(DOMAIN, BOUGHT))
+
+    def asked(
+        exact: ExactQuestions, source: WordSource, parts: Sequence[Sequence[float]]
+    ) -> tuple[list[float], Cost]:
+        row, cost = [], Cost(())
+        for wanted in parts:
+            settings = (exact, parameters, MemoryLedger(), None, source, "audit")
+            session = Session(SessionState(*settings, is_dummy=False, take_over=False))
+            answers = [session.ask(question, error=error) for error in wanted]
+            row += [answer.answers[0].value for answer in answers]
+            cost = sum((Cost.from_json(list(a.cost)) for a in answers), cost)
+        return row, cost
+
+    def sampler(table: Table) -> Sampler:
+        exact = ExactQuestions(opened(DOMAIN, table), DOMAIN, "add-remove", None)
+        parts = [[error] for error in errors] if is_forgetful else [errors]
+        return lambda runs, source: np.array([asked(exact, source, parts)[0] for _ in range(runs)])
+
+    weights = np.array(errors) ** -2.0 if is_forgetful else np.eye(len(errors))[-1]
+    exact = ExactQuestions(opened(DOMAIN, ()), DOMAIN, "add-remove", None)
+    claim = Claim.of(asked(exact, system_words(), [errors])[1])
+    many = ((1, 1),) * SEVERAL
+    return Subject(
+        name,
+        claim,
+        (Pair("one record more", many, (*many, (1, 1))),),
+        sampler,
+        frozenset() if is_forgetful else frozenset({NOISY}),
+        None,
+        lambda _: lambda outputs: np.asarray(outputs @ weights),
+        PURCHASE_SLOW,
+        is_forgetful,
     )
 
 

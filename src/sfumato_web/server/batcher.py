@@ -12,7 +12,7 @@ import asyncio
 import json
 from collections import OrderedDict, deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING
@@ -56,6 +56,7 @@ class ParsedText:
         question: what is asked.
         nbytes: about the memory that it takes: an attribute can have a million cells.
         is_single: whether it is a question of one number, which the ledger keeps by its key.
+        error: the standard error that is asked for, if one is.
     """
 
     key: str
@@ -64,6 +65,14 @@ class ParsedText:
     question: Question | GroupQuestion
     nbytes: int
     is_single: bool
+    error: float | None = None
+
+    def within(self, error: float | None) -> ParsedText:
+        """The same with an error: another request, whose body is kept."""
+        if error is None:
+            return self
+        view = json_digest({"view": self.view, "error": repr(float(error))})
+        return replace(self, key=view, view=view, former=view, is_single=False, error=error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +175,20 @@ class QuestionBatcher:
                 self._text_bytes -= self._texts.popitem(last=False)[1].nbytes
         return parsed
 
-    async def ask(self, text: str, who: Analyst, name: str | None) -> bytes:
+    async def ask(
+        self, text: str, who: Analyst, name: str | None, error: float | None = None
+    ) -> bytes:
         """The body that answers a text: the stored one, or a new one."""
         with self._reading:
             cached = self._texts.get(text)
+        cached = None if cached is None else cached.within(error)
         if cached is not None and (name is not None or cached.is_single):
             parsed = cached
             stored = None if name is not None else self._store.recent(self.dataset, parsed.view)
         else:
-            parsed, stored = await self._readers.run(who.name, partial(self._begun, text, name))
+            parsed, stored = await self._readers.run(
+                who.name, partial(self._begun, text, name, error)
+            )
         if stored is not None:
             self._metrics.answered(self.dataset, "stored")
             return stored
@@ -187,9 +201,11 @@ class QuestionBatcher:
         """The key of a text, which is read in a thread."""
         return (await self._readers.run(who.name, partial(self.read, text))).key
 
-    def _begun(self, text: str, name: str | None) -> tuple[ParsedText, bytes | None]:
+    def _begun(
+        self, text: str, name: str | None, error: float | None
+    ) -> tuple[ParsedText, bytes | None]:
         """In a thread: the questions of a text, and the body that was kept for them."""
-        parsed = self.read(text)
+        parsed = self.read(text).within(error)
         return parsed, None if name is not None else self._stored_body(parsed)
 
     def _stored_body(self, parsed: ParsedText) -> bytes | None:
@@ -209,10 +225,10 @@ class QuestionBatcher:
         answer = self.session.answer(key)
         return None if answer is None else self._body(key, answer)
 
-    def forecast(self, text: str) -> dict[str, object]:
+    def forecast(self, text: str, error: float | None = None) -> dict[str, object]:
         """What asking would cost and how good the answers would be; spends nothing."""
-        parsed = self.read(text)
-        forecast = self.session.estimate(parsed.question)
+        parsed = self.read(text).within(error)
+        forecast = self.session.estimate(parsed.question, error=error)
         document = forecasts_document(self.session, [forecast])
         return {"key": parsed.key, "dataset": self.dataset, **document}
 
@@ -263,13 +279,23 @@ class QuestionBatcher:
         return [w for w in batch if id(w) not in results]
 
     def _ask(self, theirs: list[Waiting], analyst: str) -> dict[int, bytes | Exception]:
-        """Ask all questions of one analyst at once.
+        """Ask all questions of one analyst at once, then those with an error one by one.
 
         Privacy: that of ``Session.ask_many``; what is sent is its answers.
         """
-        outcomes = self.session.ask_many([w.parsed.question for w in theirs], analyst=analyst)
+        plain = [w for w in theirs if w.parsed.error is None]
+        outcomes = self.session.ask_many([w.parsed.question for w in plain], analyst=analyst)
+        pairs = list(zip(plain, outcomes, strict=True))
+        for one in (w for w in theirs if w.parsed.error is not None):
+            error = one.parsed.error
+            pairs += [
+                (one, outcome)
+                for outcome in self.session.ask_many(
+                    [one.parsed.question], error=error, analyst=analyst
+                )
+            ]
         results: dict[int, bytes | Exception] = {}
-        for waiting, outcome in zip(theirs, outcomes, strict=True):
+        for waiting, outcome in pairs:
             if isinstance(outcome, Exception):
                 results[id(waiting)] = self._refusal(outcome, analyst)
             else:

@@ -174,6 +174,14 @@ class AskAsked(_Asked):
     """One linear query in SQL; the table may have any name."""
 
     sql: Annotated[str, Field(min_length=1, max_length=4_000, examples=[_SQL])]
+    error: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="the standard error that the answer may have: what is missing is paid for",
+        ),
+    ] = None
 
 
 class FreezeAsked(_Asked):
@@ -424,6 +432,14 @@ class AnswerShown(BaseModel):
     how: str
     epoch: int
     cost: list[dict[str, Any]]
+    standard_error: Annotated[
+        float | None, Field(description="of the noise; missing for tested answers")
+    ] = None
+    safe_low: Annotated[
+        float | None, Field(description="holds however the question was chosen; may be missing")
+    ] = None
+    safe_high: float | None = None
+    why: Annotated[str, Field(description="how it came about; may be missing")] = ""
 
 
 class Answer(BaseModel):
