@@ -26,7 +26,7 @@ from sfumato.planning.selection_plans import SelectionMechanism
 from sfumato.planning.sparse_plans import sparse_of_epsilon
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
-from sfumato.privacy.key_laws import KeyLaw
+from sfumato.privacy.discovery_laws import KeyLaw
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource
 from sfumato.run.choose import plan_selection

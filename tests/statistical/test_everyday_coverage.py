@@ -19,7 +19,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.measurement import Measured, Measurement
-from sfumato.privacy.key_laws import OptimalKeys, count_interval
+from sfumato.privacy.discovery_laws import OptimalKeys, count_interval
 from sfumato.release.release import Release
 from sfumato.vault.mechanisms.measure import count, measure
 from sfumato.vault.mechanisms.searches import published_numbers

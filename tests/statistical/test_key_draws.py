@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom, chisquare
 
 import sfumato as sf
-from sfumato.privacy.key_laws import GaussianKeys, OptimalKeys, count_interval, shown_level
+from sfumato.privacy.discovery_laws import GaussianKeys, OptimalKeys, count_interval, shown_level
 from sfumato.vault.mechanisms.searches import published_numbers
 from tests.shared.words import SeededWords
 

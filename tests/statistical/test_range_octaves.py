@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import binom
 
 from sfumato.domain.grids import NumberGrid
-from sfumato.privacy.range_law import range_law
+from sfumato.privacy.discovery_laws import range_law
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.vault.mechanisms.searches import search_range
 from sfumato.vault.mechanisms.sparse import above_threshold

@@ -2,4 +2,3 @@
 """What a record may look like: attributes, bins, the schema file. Public; sees no data."""
 
 from sfumato.domain import discovery as discovery  # what is still to be discovered: `OPEN_KINDS`
-from sfumato.domain import open_ranges as open_ranges

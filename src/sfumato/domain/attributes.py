@@ -45,8 +45,7 @@ from sfumato.text import did_you_mean, listing, shown
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from sfumato.domain.discovery import OpenCategory
-    from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric
+    from sfumato.domain.discovery import OpenCategory, OpenDateTime, OpenInteger, OpenNumeric
 
 __all__ = [
     "DISCOVER",
@@ -101,8 +100,8 @@ DISCOVER: Final = "discover"
 """The word for what is discovered in the data, for a price, in place of being declared."""
 
 OPEN_KINDS: Final[dict[str, Callable[..., Any]]] = {}
-"""By kind, what is still to be discovered of an attribute; ``discovery`` and ``open_ranges``, which
-are imported with this package, say so."""
+"""By kind, what is still to be discovered of an attribute; ``discovery``, which is imported with
+this package, says so."""
 
 _COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 

@@ -24,9 +24,15 @@ from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.public_draws import Draws
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost, composed_epsilon, mu_squared_of, rho_of
+from sfumato.privacy.discovery_laws import (
+    KeyLaw,
+    OptimalKeys,
+    RangeLaw,
+    gaussian_keys,
+    people_for,
+    range_law,
+)
 from sfumato.privacy.gaussian import gaussian_mu_down
-from sfumato.privacy.key_laws import KeyLaw, OptimalKeys, gaussian_keys, people_for
-from sfumato.privacy.range_law import RangeLaw, range_law
 from sfumato.text import shown
 from sfumato.types import Array, Neighbours
 

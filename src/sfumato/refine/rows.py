@@ -44,6 +44,7 @@ from sfumato.refine.row_problem import (
     with_published,
 )
 from sfumato.solve.effort import deadline, effort, must_stop, spend
+from sfumato.solve.nonnegative import onto_weights
 from sfumato.types import Array, Integers, Names, Progress
 from sfumato.workload.constraints import Constraints, agreed_total
 
@@ -56,7 +57,6 @@ __all__ = [
     "merged",
     "merged_rows",
     "minimum_score",
-    "onto_weights",
     "search",
     "solve_weights",
 ]
@@ -219,22 +219,6 @@ def _metric(on: OnRows, weights: Array) -> Array:
     metric = on.scores(bent) / spread
     floor = 1e-12 * float(metric.max(initial=0.0)) + 1e-300
     return np.asarray(np.maximum(metric, floor), dtype=np.float64)
-
-
-def onto_weights(centre: Array, metric: Array, total: float) -> Array:
-    """``argmin sum c (w - z)^2`` over ``w >= 0`` of this total: ``max(z - t / c, 0)``.
-
-    With ``c z`` sorted downwards, t is ``(sum z - total) / sum 1 / c`` over the first j, for the
-    last j whose ``c z`` is above it.
-    """
-    scaled, inverse = centre * metric, 1 / metric
-    order = np.argsort(-scaled, kind="stable")
-    levels = (np.cumsum(centre[order]) - total) / np.cumsum(inverse[order])
-    above = np.flatnonzero(scaled[order] > levels)
-    level = levels[above[-1] if above.size else 0]
-    out = np.maximum(centre - level * inverse, 0.0)
-    mass = float(out.sum())  # within rounding of the total
-    return out * (total / mass) if mass > 0 else np.full_like(out, total / len(out))
 
 
 # The search for rows

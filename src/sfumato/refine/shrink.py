@@ -36,8 +36,7 @@ from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.refine.problem import Quadratic, alike
 from sfumato.refine.reconstruct import Fit, FitPart, ReleasedTable
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.refine.rows import onto_weights
-from sfumato.solve.nonnegative import project_to_simplex
+from sfumato.solve.nonnegative import onto_weights, project_to_simplex
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.queries import Identity
 from sfumato.workload.terms import Product

@@ -31,11 +31,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sfumato.errors import SqlError, WorkloadError
-from sfumato.release.answers import Group, check_rows, group_frame, key_term, named_groups
+from sfumato.release.answers import (
+    Group,
+    check_rows,
+    group_frame,
+    key_term,
+    named_groups,
+    totals_quantiles,
+)
 from sfumato.release.estimates import Estimates
 from sfumato.release.export import write_table_csv
 from sfumato.release.labels import DERIVED_NUMBERS, label_text, places_along
-from sfumato.release.quantiles import totals_quantiles
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array

@@ -45,9 +45,9 @@ from sfumato.refine.learn import (
     replay_tables,
 )
 from sfumato.refine.synthesize import Synthetic, draw_records
+from sfumato.release.answers import rows_along, running_totals
 from sfumato.release.estimates import Band, Combination, Derived, Further, MeasuredBlock
 from sfumato.release.provenance import Promised, adaptive_provenance, constraints_record
-from sfumato.release.quantiles import rows_along, running_totals
 from sfumato.release.ratios import boxed, published_ends, quotient_range
 from sfumato.release.release import Release
 from sfumato.release.release_limits import LIMITS

@@ -48,7 +48,7 @@ from sfumato.refine.consistency import Refined
 from sfumato.refine.intervals import Bootstrap, Bounds, sure_bounds
 from sfumato.refine.reconstruct import ReleasedTable, reconstruct, released_tables, released_total
 from sfumato.refine.synthesize import Synthetic, draw_records, synthesize
-from sfumato.release.answers import rollups_of
+from sfumato.release.answers import rollups_of, rows_along, running_totals
 from sfumato.release.estimates import (
     Band,
     Combination,
@@ -57,7 +57,6 @@ from sfumato.release.estimates import (
     MeasuredBlock,
     cell_table,
 )
-from sfumato.release.quantiles import rows_along, running_totals
 from sfumato.release.ratios import means_of, second_moments_of
 from sfumato.release.release_limits import LIMITS
 from sfumato.strategy.base import Strategy

@@ -41,6 +41,7 @@ from sfumato.release.answers import (
     long_frame,
     named_groups,
     plural_of,
+    quantile_frame,
     range_frame,
     rollup_frame,
 )
@@ -74,7 +75,6 @@ from sfumato.release.provenance import (
     provenance_json,
     provenance_of,
 )
-from sfumato.release.quantiles import quantile_frame
 from sfumato.release.ratios import variance_of
 from sfumato.release.release_limits import LIMITS
 from sfumato.release.synthetic_quality import (

@@ -32,11 +32,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sfumato.domain.attributes import MISSING, Attribute, Boolean, Category, DateTime
-from sfumato.domain.discovery import OpenAttribute, OpenCategory, OpenDomain
+from sfumato.domain.discovery import (
+    OpenAttribute,
+    OpenCategory,
+    OpenDateTime,
+    OpenDomain,
+    OpenInteger,
+    OpenNumeric,
+    OpenRange,
+)
 from sfumato.domain.domain import Domain
 from sfumato.domain.draft import Kind, guessed
 from sfumato.domain.open_kinds import OpenKind
-from sfumato.domain.open_ranges import OpenDateTime, OpenInteger, OpenNumeric, OpenRange
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError, SchemaError, TableError, TooLarge
 from sfumato.planning.discovery_plans import bins_for
@@ -45,8 +52,7 @@ from sfumato.release.answers import named_groups
 from sfumato.release.export import checked_path, write_table_csv
 from sfumato.release.release import Release, saved_together, write_record
 from sfumato.release.report import short_frame, summary_html
-from sfumato.run.discover import Discovery, DiscoveryPlan, RangeSearch, plan_discovery
-from sfumato.run.kind_votes import KindSearch
+from sfumato.run.discover import Discovery, DiscoveryPlan, KindSearch, RangeSearch, plan_discovery
 from sfumato.run.linear import LinearRun
 from sfumato.run.linear import plan as plan_linear
 from sfumato.run.run_limits import LIMITS

@@ -125,7 +125,7 @@ class RunLimits:
     stream_numbers: int = 2**25
     """Numbers that all streams of a counter hold together: some GiB, as Python integers."""
 
-    # kind_votes
+    # discover: votes on kinds
     vote_simulations: int = 400
     """Simulated votes for a forecast: its share is sure to about one in 100."""
     odd_noise: float = 10.0

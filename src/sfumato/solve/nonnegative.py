@@ -5,7 +5,7 @@
 total. Euclidean projection onto the scaled simplex ``{x >= 0, sum x = total}``: subtract one
 threshold from every cell and cut at zero (Held, Wolfe, Crowder 1974, "Validation of subgradient
 optimization"; Duchi, Shalev-Shwartz, Singer, Chandra 2008, "Efficient projections onto the l1-ball
-for learning in high dimensions").
+for learning in high dimensions"). ``onto_weights`` is the same in another metric.
 
 ``nonnegative_least_squares`` finds weights of 0 or more on a few columns: the inner step of an
 active set.
@@ -23,8 +23,25 @@ from sfumato.types import Array, Integers, Numbers
 
 __all__ = [
     "nonnegative_least_squares",
+    "onto_weights",
     "project_to_simplex",
 ]
+
+
+def onto_weights(centre: Array, metric: Array, total: float) -> Array:
+    """``argmin sum c (w - z)^2`` over ``w >= 0`` of this total: ``max(z - t / c, 0)``.
+
+    With ``c z`` sorted downwards, t is ``(sum z - total) / sum 1 / c`` over the first j, for the
+    last j whose ``c z`` is above it.
+    """
+    scaled, inverse = centre * metric, 1 / metric
+    order = np.argsort(-scaled, kind="stable")
+    levels = (np.cumsum(centre[order]) - total) / np.cumsum(inverse[order])
+    above = np.flatnonzero(scaled[order] > levels)
+    level = levels[above[-1] if above.size else 0]
+    out = np.maximum(centre - level * inverse, 0.0)
+    mass = float(out.sum())  # within rounding of the total
+    return out * (total / mass) if mass > 0 else np.full_like(out, total / len(out))
 
 
 def project_to_simplex(table: Numbers, total: float) -> Array:

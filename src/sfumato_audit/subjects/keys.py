@@ -16,7 +16,7 @@ import numpy as np
 from sfumato.domain.attributes import Category
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.privacy.budget import Budget
-from sfumato.privacy.key_laws import KeyLaw, OptimalKeys, gaussian_keys
+from sfumato.privacy.discovery_laws import KeyLaw, OptimalKeys, gaussian_keys
 from sfumato.random import WordSource
 from sfumato.run.discover import DiscoveryPlan, DiscoveryRun, drawn, plan_discovery
 from sfumato.types import Array, Integers

@@ -16,9 +16,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from sfumato.domain.open_kinds import OpenKind
-from sfumato.privacy.cost import Cost
-from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource, integers_below
+from sfumato.run.discover import KindSearch, kind_searches
 from sfumato.types import Array
 from sfumato.vault.mechanisms.searches import noisy_classes, read_classes
 from sfumato.vault.sensitive import Sensitive
@@ -57,10 +56,16 @@ def _every_reading(texts: Texts) -> Sequence[int]:
     return (whole + bit, bit, fraction + whole + bit, date, truth + bit, text)
 
 
-def _subject(name: str, claim: Claim, sizes: Sizes, is_broken: bool = False) -> Subject[Texts]:
-    law = NoiseLaw("laplace", 1 / EPSILON)
+def _search() -> KindSearch:
+    (search,) = kind_searches([OpenKind(("x",))], EPSILON, Fraction(0), "add-remove", None)
+    return search
+
+
+def _subject(name: str, sizes: Sizes, is_broken: bool = False) -> Subject[Texts]:
+    claim = Claim.of(_search().cost)
 
     def sampler(texts: Texts) -> Sampler:
+        law = _search().law
         exact = Sensitive(np.array(sizes(texts), dtype=np.int64))
 
         def run(runs: int, source: WordSource) -> Array:
@@ -69,7 +74,8 @@ def _subject(name: str, claim: Claim, sizes: Sizes, is_broken: bool = False) -> 
 
         return run
 
-    covers = frozenset() if is_broken else frozenset({f"{MODULE}.noisy_classes"})
+    covered = {f"{MODULE}.noisy_classes", "sfumato.run.discover.kind_searches"}
+    covers = frozenset() if is_broken else frozenset(covered)
     random_pair = None if is_broken else _random
     return Subject(
         name, claim, PAIRS, sampler, covers, random_pair, slowness=SLOW, is_broken=is_broken
@@ -84,11 +90,10 @@ def _random(source: WordSource) -> Pair[Texts]:
 
 def kind_subjects() -> tuple[Subject[Texts], ...]:
     """The vote between files of one row's distance."""
-    return (_subject("kind of a column", Claim.of(Cost.pure(EPSILON)), _classes),)
+    return (_subject("kind of a column", _classes),)
 
 
 def broken_kind_subjects() -> tuple[Subject[Texts], ...]:
     """Classes that are not apart: one row moves several sizes."""
-    claim = Claim.of(Cost.pure(EPSILON))
     title = "kind of a column: a value counts in every class that it can be read as"
-    return (_subject(title, claim, _every_reading, is_broken=True),)
+    return (_subject(title, _every_reading, is_broken=True),)

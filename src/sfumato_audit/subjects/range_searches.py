@@ -15,7 +15,7 @@ import numpy as np
 
 from sfumato.domain.attributes import Integer, Value
 from sfumato.domain.grids import RangeGrid
-from sfumato.privacy.range_law import RangeLaw, range_law
+from sfumato.privacy.discovery_laws import RangeLaw, range_law
 from sfumato.random import WordSource, integers_below
 from sfumato.types import Array
 from sfumato.vault.mechanisms.searches import RangePlaces, search_range

@@ -28,10 +28,10 @@ from sfumato_web.page.layout import (
     page,
     paragraph,
     showing_refusals,
+    statement_table,
     table,
 )
 from sfumato_web.page.page_limits import LIMITS
-from sfumato_web.page.statement_table import statement_table
 from sfumato_web.server.models import AskAsked
 from sfumato_web.server.problems import Problem, not_valid, problem_of
 

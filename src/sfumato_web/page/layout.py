@@ -14,19 +14,22 @@ import inspect
 import json
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from nicegui import events, ui
 from nicegui.events import GenericEventArguments
 from starlette.requests import Request
 
+from sfumato.cli.output import statement_cells
 from sfumato.errors import SfumatoError, place_of
 from sfumato.text import sentence
 from sfumato_web.page.auth import LOGIN, PREFIX, Login, Logins
+from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.server.middleware import SERVER
 from sfumato_web.server.problems import Problem, problem_of, too_many
 
@@ -53,12 +56,12 @@ __all__ = [
     "set_paragraph",
     "showing_refusals",
     "slider",
+    "statement_table",
     "table",
     "table_html",
     "trouble",
     "visitor_of",
 ]
-
 
 LOG: Final = logging.getLogger("sfumato.page")
 LOGINS: Final = "sfumato.logins"
@@ -450,3 +453,14 @@ def slider(
         element.props["aria-valuetext"] = values[at]
         element.on("input", moved, js_handler=script, throttle=0.05)
     return element
+
+
+def statement_table(columns: Sequence[Mapping[str, Any]]) -> None:
+    """Show the answer of a SELECT; rows beyond those of a page are in the files."""
+    heads, rows = statement_cells(columns)
+    labels = len(list(takewhile(lambda column: column["low"] is None, columns)))
+    table(heads, rows[: LIMITS.rows_shown], "Answer of the SELECT", texts=labels)
+    if not rows:
+        paragraph("No group is left by HAVING, LIMIT or OFFSET.", "note")
+    if len(rows) > LIMITS.rows_shown:
+        paragraph(f"{len(rows) - LIMITS.rows_shown:,} more rows are not shown.", "note")

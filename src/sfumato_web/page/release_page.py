@@ -39,12 +39,12 @@ from sfumato_web.page.layout import (
     paragraph,
     set_paragraph,
     showing_refusals,
+    statement_table,
     table,
     visitor_of,
 )
 from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.page.plan_draft import Draft, in_words
-from sfumato_web.page.statement_table import statement_table
 from sfumato_web.server.models import canonical, statements_document
 from sfumato_web.server.problems import Problem
 

@@ -11,7 +11,7 @@ from sfumato.errors import PlanError
 from sfumato.planning.discovery_plans import bins_for, fits_budget, forecast_range, law_for
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
-from sfumato.privacy.range_law import range_law
+from sfumato.privacy.discovery_laws import range_law
 
 BUDGETS = [
     Budget(epsilon=1),

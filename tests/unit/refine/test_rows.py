@@ -22,7 +22,6 @@ from sfumato.refine.rows import (
     fit_rows,
     merged,
     minimum_score,
-    onto_weights,
     solve_weights,
 )
 from sfumato.solve.row_kernels import move_rows
@@ -377,17 +376,6 @@ def test_weights_are_those_of_least_squares_on_the_given_rows():
     assert value == pytest.approx(_least(dense[:, chosen], wanted, 100), rel=1e-4)
     assert value < asked.value(asked.margins(codes, start))
     assert weights.sum() == pytest.approx(100)
-
-
-def test_projection_onto_weights_meets_its_optimality_conditions():
-    draw = np.random.default_rng(1)
-    wanted, metric = draw.normal(size=200), draw.gamma(1, size=200) + 0.01
-    found = onto_weights(wanted, metric, 3.0)
-    slope = metric * (found - wanted)
-    held = found > 0
-    assert found.sum() == pytest.approx(3.0)
-    assert np.ptp(slope[held]) < 1e-9
-    assert (slope[~held] >= slope[held].min() - 1e-9).all()
 
 
 def test_equal_rows_are_merged():

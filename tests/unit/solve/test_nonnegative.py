@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import brentq
 
 from sfumato.errors import PlanError
-from sfumato.solve.nonnegative import project_to_simplex
+from sfumato.solve.nonnegative import onto_weights, project_to_simplex
 
 tables = hnp.arrays(
     np.float64,
@@ -62,3 +62,14 @@ def test_hand_computed_projections():
 def test_an_impossible_total_is_refused(total):
     with pytest.raises(PlanError, match="cannot have the total"):
         project_to_simplex(np.ones(3), total)
+
+
+def test_projection_onto_weights_meets_its_optimality_conditions():
+    draw = np.random.default_rng(1)
+    wanted, metric = draw.normal(size=200), draw.gamma(1, size=200) + 0.01
+    found = onto_weights(wanted, metric, 3.0)
+    slope = metric * (found - wanted)
+    held = found > 0
+    assert found.sum() == pytest.approx(3.0)
+    assert np.ptp(slope[held]) < 1e-9
+    assert (slope[~held] >= slope[held].min() - 1e-9).all()

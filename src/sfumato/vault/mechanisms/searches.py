@@ -12,8 +12,8 @@ such records are counted by later releases as the rules of the attribute say.
 
 `read_grids` counts the records of every cell of public grids, as one table each; `search_range`
 returns the noisy number of records, a cell near the median and the two ends
-(``privacy/range_law.py``). Only existing mechanisms are drawn from: `answer`, `permute_and_flip`
-and `above_threshold`.
+(``privacy/discovery_laws.py``). Only existing mechanisms are drawn from: `answer`,
+`permute_and_flip` and `above_threshold`.
 
 Papers: Korolova, Kenthapadi, Mishra, Ntoulas 2009, "Releasing search queries and clicks privately";
 Desfontaines, Voss, Gipson, Mandayam 2020, "Differentially private partition selection". Proofs:
@@ -38,8 +38,7 @@ from sfumato.domain.grids import RangeGrid
 from sfumato.domain.open_kinds import CLASSES, OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
-from sfumato.privacy.key_laws import BITS, GaussianKeys, KeyLaw, OptimalKeys
-from sfumato.privacy.range_law import RangeLaw
+from sfumato.privacy.discovery_laws import BITS, GaussianKeys, KeyLaw, OptimalKeys, RangeLaw
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
 from sfumato.text import listing

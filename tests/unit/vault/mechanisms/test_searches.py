@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.privacy.key_laws import BITS, GaussianKeys, OptimalKeys
+from sfumato.privacy.discovery_laws import BITS, GaussianKeys, OptimalKeys
 from sfumato.vault.mechanisms.searches import ExactKeys, published_numbers, read_keys
 from sfumato.vault.tables import open_table
 from tests.shared.words import SeededWords

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.errors import BudgetError
-from sfumato.privacy.range_law import range_law
+from sfumato.privacy.discovery_laws import range_law
 from sfumato.privacy.sparse_vector import NoiseLaw
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sfumato.errors import PlanError
 from sfumato.privacy.cost import Cost
-from sfumato.privacy.key_laws import (
+from sfumato.privacy.discovery_laws import (
     BITS,
     GaussianKeys,
     OptimalKeys,
