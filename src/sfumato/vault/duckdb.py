@@ -162,6 +162,17 @@ class DuckDB(Engine):
             f"SELECT * FROM read_parquet({_list(paths)}, hive_partitioning = false)"  # noqa: S608
         )
 
+    def network(self, address: str) -> str:
+        """Parquet files at an address; its extension must be installed, and is never fetched."""
+        self.run("LOAD httpfs")
+        return self.addressed(address)
+
+    def addressed(self, address: str) -> str:
+        """Parquet files under a name that DuckDB takes for an address."""
+        return self.view(
+            f"SELECT * FROM read_parquet({quoted_text(address)}, hive_partitioning = false)"  # noqa: S608
+        )
+
     def attach(self, path: str) -> list[str]:
         """Open a DuckDB file for reading; the ``schema.table`` names in it."""
         self.run(f"ATTACH {quoted_text(path)} AS source (READ_ONLY)")
@@ -343,6 +354,41 @@ def parquet_table(paths: Sequence[str], engine: DuckDB) -> str:
     check_column_names([name for name, _ in first], paths[0])
     return sealed(
         lambda: engine.parquet(paths), f"{shown(paths[0])} is not a Parquet file or is damaged"
+    )
+
+
+def network_table(address: str, query: str | None, engine: DuckDB) -> str:
+    """The name of a view of Parquet files at an address, or of a query that calls them ``data``.
+
+    Raises:
+        TableError: DuckDB has no extension for addresses, or cannot read this one.
+    """
+    import duckdb
+
+    extensions = engine.fetch_texts(
+        "SELECT extension_name FROM duckdb_extensions() WHERE extension_name = 'httpfs' "
+        "AND (installed OR loaded)"
+    )
+    if not extensions:
+        raise TableError(
+            "addresses such as s3:// and https:// are read with the extension httpfs of DuckDB, "
+            "which is not installed here, and sfumato fetches no code: install it once, with "
+            "INSTALL httpfs in DuckDB, or download the file and name it"
+        )
+    rows = sealed(
+        lambda: engine.network(address),
+        "DuckDB cannot read the Parquet files at the address; check it, and that DuckDB has the "
+        "right to read it (its secrets, or AWS_ACCESS_KEY_ID and its kin in the environment)",
+    )
+    check_column_names(list(engine.types(rows)), address.rpartition("/")[2])
+    if query is None:
+        return rows
+    engine.run(f"CREATE TEMP VIEW data AS SELECT * FROM {rows}")  # noqa: S608 - made by us
+    return before_rows(
+        lambda: engine.view(query),
+        "the query of the source cannot be run; check it with DuckDB, where the Parquet files are "
+        "the table data",
+        (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException),
     )
 
 

@@ -31,6 +31,7 @@ from sfumato.vault.sources import (
     TABLE_MARK,
     CsvSource,
     DerivedSource,
+    NetworkSource,
     PostgresSource,
     SqlSource,
     engine_source,
@@ -167,6 +168,10 @@ def _of_text(source: str, query: str | None, connect: bool) -> Iterator[Data]:
     in_engine = engine_source(source)
     if isinstance(in_engine, PostgresSource):
         yield from _of_postgres(in_engine, query, connect)
+    elif isinstance(in_engine, NetworkSource):
+        yield from _files(in_engine.address)
+        if query is not None:
+            yield from _of_query(query, "duckdb", lambda _: [])
     elif in_engine is not None:
         if in_engine.path:
             yield from _files(in_engine.path)

@@ -7,6 +7,7 @@ Nothing is opened here but the folders that a pattern names.
 
     postgres://user@host/database::schema.table     spark:database.table     spark:path/*.parquet
     people.parquet     people-*.csv     people.duckdb::visits
+    s3://bucket/people-*.parquet     https://host/people.parquet
 
 Passwords are refused in an address; PostgreSQL's own ways to give one (PGPASSFILE, ~/.pgpass,
 PGPASSWORD) are not looked at here.
@@ -38,6 +39,7 @@ __all__ = [
     "CsvSource",
     "FileKind",
     "FileSource",
+    "NetworkSource",
     "PostgresSource",
     "SparkSource",
     "SqlSource",
@@ -58,6 +60,7 @@ TABLE_MARK = "::"
 
 _POSTGRES = ("postgres://", "postgresql://")
 _SPARK = "spark:"
+_NETWORK = ("s3://", "https://")
 _NAME = re.compile(r"[^./:*?\[\]{}]+(\.[^./:*?\[\]{}]+){0,2}")
 
 _CSV = (".csv", ".tsv")
@@ -315,7 +318,19 @@ class SparkSource:
         return _SPARK + (self.table or Path(self.path.rstrip("/")).name)
 
 
-def engine_source(source: str) -> PostgresSource | SparkSource | None:
+@dataclass(frozen=True, slots=True)
+class NetworkSource:
+    """Parquet files at an address that DuckDB reads with its extension ``httpfs``."""
+
+    address: str
+
+    @property
+    def public_name(self) -> str:
+        """Without the server and directories."""
+        return self.address.rpartition("/")[2]
+
+
+def engine_source(source: str) -> PostgresSource | SparkSource | NetworkSource | None:
     """What a source that names an engine stands for; None for files.
 
     >>> engine_source("spark:sales.visits")
@@ -327,7 +342,25 @@ def engine_source(source: str) -> PostgresSource | SparkSource | None:
         return _postgres(source)
     if source.startswith(_SPARK):
         return _spark(source.removeprefix(_SPARK))
+    if source.startswith(_NETWORK):
+        return _network(source)
     return None
+
+
+def _network(source: str) -> NetworkSource:
+    is_secret = "@" in source.partition("://")[2].partition("/")[0]
+    if is_secret or (source.startswith("https://") and ("?" in source or "#" in source)):
+        raise TableError(
+            "the address of the file holds a user, a password or a signature (what stands before @ "
+            "or after ?); take it out, because addresses are written into ledgers and reports, and "
+            "let DuckDB have it as a secret or in the environment (AWS_ACCESS_KEY_ID and its kin)"
+        )
+    if not source.lower().endswith(_PARQUET):
+        raise TableError(
+            f"{shown(source.rpartition('/')[2])} is at an address that names no Parquet file "
+            "(.parquet, .pq); files of other kinds are read from this machine: download it first"
+        )
+    return NetworkSource(source)
 
 
 def placed(source: str, folder: Path) -> str:
@@ -385,8 +418,9 @@ def file_source(source: str) -> FileSource:
     if "://" in source:
         raise TableError(
             f"{shown(source)} is an address of a kind that is not known; a table is read from a "
-            f"file: {_ENDINGS}, from postgres://user@host/database::schema.table, from "
-            "spark:database.table, or from a dataframe in memory"
+            f"file: {_ENDINGS}, from Parquet at s3:// or https://, from "
+            "postgres://user@host/database::schema.table, from spark:database.table, or from a "
+            "dataframe in memory"
         )
     name, _, table = source.partition(TABLE_MARK)
     paths = _paths(name)

@@ -6,6 +6,7 @@ The first step of everything that counts:
     open_table("people.parquet")                          open_table("people-*.csv")
     open_table("people.duckdb::visits")                   open_table(dataframe)
     open_table("postgres://me@host/people::visits")       open_table("spark:people.visits")
+    open_table("s3://bucket/people.parquet")              open_table("https://host/people.parquet")
     open_table(SqlSource("people.duckdb", "SELECT ..."))  open_table(CsvSource("a.csv", "lines"))
 
 Opening looks at column names and types only, which are public. What the columns hold is read
@@ -34,6 +35,7 @@ from sfumato.vault.arrow_codes import Codes
 from sfumato.vault.duckdb import (
     DuckDB,
     duckdb_table,
+    network_table,
     parquet_table,
     query_view,
     with_durations,
@@ -47,6 +49,7 @@ from sfumato.vault.sources import (
     CsvSource,
     DerivedSource,
     FileSource,
+    NetworkSource,
     PostgresSource,
     SqlSource,
     TextRules,
@@ -331,6 +334,8 @@ def _from_text(source: str | os.PathLike[str], query: str | None) -> Table:
         return _from_file(name, _text(source), query)
     if isinstance(in_engine, PostgresSource):
         return _in_engine(name, open_postgres(in_engine, query))
+    if isinstance(in_engine, NetworkSource):
+        return _from_network(name, in_engine.address, query)
     return _in_engine(name, open_spark(in_engine, query))
 
 
@@ -346,6 +351,18 @@ def _in_engine(name: str, opened: EngineTable) -> Table:
     )
     if not isinstance(opened.engine, DuckDB):
         weakref.finalize(table, _closed, opened.engine)
+    return table
+
+
+def _from_network(name: str, address: str, query: str | None) -> Table:
+    engine = _started()
+    try:
+        rows = network_table(address, query, engine)
+    except TableError:
+        engine.close()
+        raise
+    table = _in_engine(name, EngineTable(engine, rows, engine.types(rows), query is not None))
+    weakref.finalize(table, _closed, engine)
     return table
 
 

@@ -342,7 +342,7 @@ def test_paths_that_lead_nowhere_are_refused(tmp_path):
     assert "is a directory" in refusal(tmp_path)
     (tmp_path / "people.sav").write_text("x")
     assert "no known ending" in refusal(tmp_path / "people.sav")
-    assert "is an address" in refusal("s3://bucket/people.parquet")
+    assert "is an address" in refusal("ftp://host/people.parquet")
     assert "is empty" in refusal("")
     assert "is not a table" in refusal(17)
     assert "is not a table" in refusal({"age": [1]})
@@ -580,3 +580,70 @@ def test_our_engine_writes_nothing_to_disk_and_fetches_no_code():
     table = open_table(PEOPLE)
     assert isinstance(table.engine, DuckDB)
     assert table.engine.fetch_texts("SELECT current_setting('temp_directory')") == [""]
+
+
+# Files at an address
+
+ADDRESS = "s3://bucket/town/people.parquet"
+
+
+def test_addresses_are_refused_in_words_where_duckdb_has_no_extension(monkeypatch):
+    monkeypatch.setattr(DuckDB, "fetch_texts", lambda *_: [])
+    assert "INSTALL httpfs" in refusal(ADDRESS)
+    assert "INSTALL httpfs" in refusal("https://host/people.parquet")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://me:word@host/a.parquet",
+        "https://host/a.parquet?sign=x",
+        "s3://key@bucket/a.parquet",
+    ],
+)
+def test_addresses_hold_no_secrets(address):
+    message = refusal(address)
+    assert "take it out" in message
+    assert "word" not in message.replace("password", "")
+    assert "sign=x" not in message
+
+
+def test_only_parquet_is_read_at_an_address():
+    assert "download it first" in refusal("https://host/people.csv")
+
+
+def test_what_an_address_names_is_counted_as_the_file(monkeypatch, tmp_path):
+    """DuckDB's own addresses of files, file://, in place of a server's: the rest is the same."""
+    path = tmp_path / "people.parquet"
+    rows = pa.table({"age": [1, 2, 2, None, 9], "a": ["x", "y", "x", "x", None]})
+    pq.write_table(rows, path)
+    monkeypatch.setattr(
+        DuckDB, "network", lambda engine, _: engine.addressed(path.absolute().as_uri())
+    )
+    listed = DuckDB.fetch_texts
+    monkeypatch.setattr(
+        DuckDB,
+        "fetch_texts",
+        lambda engine, query: ["httpfs"] if "httpfs" in query else listed(engine, query),
+    )
+    domain = Domain([Integer("age", 0, 3, nulls="missing"), Category("a", ("x", "y"))])
+    sets = [("age",), ("age", "a")]
+    table, file = open_table(ADDRESS), open_table(path)
+    assert table.name == public_name(ADDRESS) == "people.parquet"
+    assert not table.may_drop_records
+    one, other = (count_marginals(each, domain, sets) for each in (table, file))
+    assert all(np.array_equal(one.reveal(s), other.reveal(s)) for s in sets)
+    chosen = open_table(SqlSource(ADDRESS, "SELECT * FROM data WHERE age = 2"))
+    assert chosen.may_drop_records
+    assert count_marginals(chosen, domain, [("age",)]).reveal(("age",)).tolist() == [0, 0, 2, 0, 0]
+
+
+def test_an_address_that_cannot_be_read_is_refused_without_its_answer(monkeypatch):
+    def fail(*_: object) -> str:
+        raise RuntimeError("403 with the text of a server")
+
+    monkeypatch.setattr(DuckDB, "network", fail)
+    monkeypatch.setattr(DuckDB, "fetch_texts", lambda *_: ["httpfs"])
+    message = refusal(ADDRESS)
+    assert "cannot read the Parquet files at the address" in message
+    assert "403" not in message
