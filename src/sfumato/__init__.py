@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from sfumato.release.regress import Regression as Regression
     from sfumato.release.regress import regress as regress
     from sfumato.release.release import Release as Release
+    from sfumato.release.saved import read_release as read_release
     from sfumato.release.synthetic_quality import synthetic_quality as synthetic_quality
     from sfumato.release.synthetic_quality import (
         synthetic_quality_chart as synthetic_quality_chart,
@@ -195,6 +196,7 @@ _HOMES = {
     "plan_session": "sfumato.session.session",
     "plan_stream": "sfumato.run.stream",
     "project": "sfumato.refine.project",
+    "read_release": "sfumato.release.saved",
     "recommend": "sfumato.run.advice",
     "regress": "sfumato.release.regress",
     "synthetic_quality": "sfumato.release.synthetic_quality",

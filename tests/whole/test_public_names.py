@@ -65,7 +65,7 @@ VERBS = {
         "plan_discovery",
     ),
     "plan_selection",
-    *("plan_session", "plan_stream", "project", "recommend", "regress", "watch"),
+    *("plan_session", "plan_stream", "project", "read_release", "recommend", "regress", "watch"),
     *("synthetic_quality", "synthetic_quality_chart"),
 }
 ERRORS = {

@@ -48,7 +48,18 @@ GROUP: Final = "sfumato.commands"
 """The group of entry points that register further commands, each a ``typer.Typer``."""
 
 _OWN: Final = (
-    *("demo", "draft", "describe", "discover", "plan", "release", "select", "compare", "ask"),
+    *(
+        "demo",
+        "draft",
+        "describe",
+        "discover",
+        "plan",
+        "release",
+        "show",
+        "select",
+        "compare",
+        "ask",
+    ),
     "ledger",
 )
 _ORDER: Final = (*_OWN[:-1], "serve", "token", "audit", _OWN[-1])

@@ -340,9 +340,9 @@ def chart_of_frame(term: Term, frame: pd.DataFrame, value: str, width: Width) ->
     if kind == "running":
         product = term.as_product()
         factors = () if product is None else product.factors
-        along = next(i for i, (_, q) in enumerate(factors) if q.label_kind == "ends")
-        others = [n for i, n in enumerate(names) if i != along]
-        return cdf_band(frame, names[along], *others, width=width)
+        # A condition on one more attribute has no column, so columns are found by name.
+        along = next(n for n, q in factors if q.label_kind == "ends")
+        return cdf_band(frame, along, *(n for n in names if n != along), width=width)
     if kind == "bars":
         label = names[0] if names else "query" if "query" in frame else None
         return interval_bars(frame, label, value=value, is_upright=_is_ordered(term), width=width)

@@ -228,6 +228,14 @@ class Estimates(Protocol):
         """What is written down: groups that nobody can list in a shorter form."""
         ...
 
+    def reduced(self) -> Estimates:
+        """What a file holds: what `restored` cannot compute again."""
+        ...
+
+    def restored(self) -> Estimates:
+        """The whole of what was `reduced`."""
+        ...
+
     def draw(self, rows: int | None, random: WordSource) -> Synthetic:
         """Records like those that the answers describe."""
         ...

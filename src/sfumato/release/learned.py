@@ -36,6 +36,7 @@ from sfumato.refine.consistency import Refined
 from sfumato.refine.intervals import Bounds, TranscriptInterval, TranscriptIntervals, sure_bounds
 from sfumato.refine.learn import (
     Boosted,
+    ConstrainedRows,
     Hedge,
     Learner,
     MaximumEntropy,
@@ -308,6 +309,16 @@ class LearnedEstimates:
 
     def listed(self) -> LearnedEstimates:
         """This itself: plans refuse queries that are too many to be listed."""
+        return self
+
+    def reduced(self) -> LearnedEstimates:
+        """With the rows of the model alone, which is all that is asked of it from here on."""
+        weights = self.weights * self.estimate.total
+        rows = ConstrainedRows(self.estimate.domain, self.cells.T, weights, True)
+        return replace(self, estimate=rows)
+
+    def restored(self) -> LearnedEstimates:
+        """These estimates."""
         return self
 
     def draw(self, rows: int | None, random: WordSource) -> Synthetic:

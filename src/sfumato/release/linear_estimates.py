@@ -301,6 +301,16 @@ class LinearEstimates:
         listed = self.listed()
         return released_tables(listed.forecast, listed.unbiased)
 
+    def reduced(self) -> LinearEstimates:
+        """Without unbiased answers, which follow from what was measured."""
+        return self if self.measured is None else replace(self, unbiased=())
+
+    def restored(self) -> LinearEstimates:
+        """With unbiased answers."""
+        if self.measured is None:
+            return self
+        return replace(self, unbiased=reconstruct(self.forecast, self.measured))
+
     def draw(self, rows: int | None, random: WordSource) -> Synthetic:
         """Records from the table behind answers that agree, else from a tree of tables."""
         how = (round(self.total) if rows is None else rows, random, self.constraints)

@@ -48,6 +48,7 @@ __all__ = [
     "constraints_in_words",
     "constraints_record",
     "cost_in_words",
+    "facts_of",
     "full_lists",
     "guarantee",
     "projection_in_words",
@@ -224,6 +225,22 @@ def _settled(plan: Promised, rows: int | None, entry: Entry | None) -> dict[str,
         "domain_sha256": plan.workload.domain.digest(),
         "workload_sha256": plan.workload.digest(),
         "ledger": None if entry is None else _entry(entry),
+    }
+
+
+def facts_of(forecast: Forecast, rows: int | None) -> dict[str, object]:
+    """What a record says that follows from a forecast alone, whatever words it is said in."""
+    return {
+        "budget": forecast.budget.as_json(),
+        "neighbours": forecast.neighbours,
+        "privacy_unit": person_json(forecast.unit),
+        "cost": forecast.cost.as_json(),
+        "mechanism": forecast.mechanism,
+        "objective": forecast.objective,
+        "noise": _noise(_blocks(forecast)[: LIMITS.record_entries]),
+        "public_rows": rows,
+        "domain_sha256": forecast.workload.domain.digest(),
+        "workload_sha256": forecast.workload.digest(),
     }
 
 

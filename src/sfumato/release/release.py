@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -21,6 +22,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sfumato.domain.values import base_of
 from sfumato.errors import SfumatoError, TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import ALL, Coefficients, Forecast
@@ -64,6 +66,7 @@ from sfumato.release.group_sql import (
 )
 from sfumato.release.labels import record_frame
 from sfumato.release.linear_estimates import LinearEstimates
+from sfumato.release.object_file import RECORD, Unwritable, write_objects
 from sfumato.release.provenance import (
     BLOCKS_FILE,
     GROUPS_FILE,
@@ -774,8 +777,9 @@ class Release:
         csv: bool = False,
         shares: bool = False,
     ) -> dict[str, Path]:
-        """Write answers.parquet, provenance.json and report.html; return their paths.
+        """Write answers.parquet, provenance.json, report.html and release.zip; return their paths.
 
+        ``sf.read_release(directory)`` reads the release back from release.zip.
         Every SELECT of the workload has its answer in its own shape beside them, as statement-1.csv
         and so on.
 
@@ -914,8 +918,8 @@ def _refined(
         return None
 
 
-RECORD: Final = "provenance.json"
 FACT_SHEET: Final = "fact-sheet.md"
+SAVED: Final = "release.zip"
 QUALITY_TABLE: Final = "synthetic-quality.csv"
 QUALITY_PICTURE: Final = "synthetic-quality.png"
 COMPANIONS: Final = frozenset(
@@ -928,6 +932,7 @@ COMPANIONS: Final = frozenset(
         QUALITY_PICTURE,
         BLOCKS_FILE,
         GROUPS_FILE,
+        SAVED,
     }
 )
 """Files that only some releases have: those of an earlier one do not stay beside another's."""
@@ -1048,4 +1053,27 @@ def _write(
     if synthetic is not False:
         drawn = release.synthetic(None if synthetic is True else synthetic)
         paths |= write_records(drawn, folder, csv)
-    return paths
+    return paths | _write_saved(release, folder, paths)
+
+
+def _write_saved(release: Release, folder: Path, paths: Mapping[str, Path]) -> dict[str, Path]:
+    """``release.zip``, from which the release is read back."""
+    files = {p.name: p for p in paths.values() if p.suffix not in (".html", ".png")}
+    forecast = release.estimates.forecast
+    about = base_of(release.workload.domain), None if forecast is None else forecast.unit
+    content = {
+        "estimates": release.estimates.reduced(),
+        "budget": release.budget,
+        "cost": release.cost,
+        "is_stored": release.is_stored,
+    }
+    try:
+        write_objects(content, provenance_json(release.provenance), folder / SAVED, files, about)
+    except Unwritable as error:  # what was paid for is saved all the same
+        warnings.warn(
+            f"{SAVED} was not written, since the release holds {error}; all other files were. "
+            "This is a fault of sfumato, please report it",
+            stacklevel=2,
+        )
+        return {}
+    return {"release": folder / SAVED}

@@ -52,6 +52,10 @@ class ReleaseLimits:
     pooled_rank: float = 1e-10
     """Singular values below this part of the greatest count as none."""
 
+    # saved
+    saved_rounding: float = 1e-9
+    """By which answers of a file may differ from those computed again, as a part of the largest."""
+
     # learned
     learned_table_cells: int = 2**26
     """Cells of one table of the estimate: half a GiB."""

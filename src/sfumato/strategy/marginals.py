@@ -262,7 +262,7 @@ class Marginals(GaussianStrategy):
 
     def with_shares(self, shares: Array) -> Marginals:
         """The strategy of the same pieces with other shares."""
-        blocks = _Blocks(self.workload, self.lattice, self.splits, shares)
+        blocks = _Blocks(self.workload.domain, self.lattice, self.splits, tuple(shares.tolist()))
         return replace(self, blocks=blocks)
 
     @property
@@ -367,15 +367,15 @@ def _cells_of_subsets(k: int) -> Integers:
     return np.array([sum(1 << (k - 1 - i) for i in s) for s in sets], dtype=np.int64)
 
 
+@dataclass(frozen=True, eq=False)
 class _Blocks(Sequence[Block]):
     """The blocks of all pieces, each built when it is asked for: there may be very many."""
 
-    def __init__(
-        self, workload: Workload, subsets: Lattice, splits: Mapping[int, Split], shares: Array
-    ) -> None:
-        self.shares = tuple(shares.tolist())
-        self._domain, self._lattice, self._splits = workload.domain, subsets, splits
-        self._built: dict[int, Block] = {}
+    domain: Domain
+    lattice: Lattice
+    splits: Mapping[int, Split]
+    shares: tuple[float, ...]
+    _built: dict[int, Block] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.shares)
@@ -389,11 +389,11 @@ class _Blocks(Sequence[Block]):
             return tuple(self[b] for b in range(*at.indices(len(self))))
         b = range(len(self))[at]
         if b not in self._built:
-            inside = self._lattice.members(b).tolist()
-            names = self._domain.names
-            factors = tuple((names[i], self._splits[i].measured) for i in inside)
+            inside = self.lattice.members(b).tolist()
+            names = self.domain.names
+            factors = tuple((names[i], self.splits[i].measured) for i in inside)
             title = " x ".join(f"~{name}" for name, _ in factors) or "total"
-            self._built[b] = Block(Product(self._domain, title, 1.0, factors), self.shares[b])
+            self._built[b] = Block(Product(self.domain, title, 1.0, factors), self.shares[b])
         return self._built[b]
 
 
@@ -427,7 +427,7 @@ def marginals_optimum(
     # The piece of share phi has columns of squared norm phi: I - J/n has those of 1 - 1/n.
     spread = subsets.of_pieces(np.where(sizes > 1, units**2 * sizes / np.maximum(sizes - 1, 1), 1))
     shares = np.sqrt(root / root.sum() * spread)
-    blocks = _Blocks(workload, subsets, splits, shares)
+    blocks = _Blocks(workload.domain, subsets, splits, tuple(shares.tolist()))
     return Marginals(
         "factorization",
         "gaussian",

@@ -18,12 +18,14 @@ def test_a_release_writes_its_files_and_debits_the_ledger(folder: Path, run: Run
     out = folder / "out"
     ran = run("release", folder / "release.toml", "--out", out, "--json")
     assert ran.code == 0, ran.err
-    assert {p.name for p in out.iterdir()} == {"answers.parquet", "report.html", "provenance.json"}
+    names = {"answers.parquet", "report.html", "provenance.json", "release.zip"}
+    assert {p.name for p in out.iterdir()} == names
     found = ran.document
     assert found["is_stored"] is False
     assert found["files"] == {
         "answers": str(out / "answers.parquet"),
         "provenance": str(out / "provenance.json"),
+        "release": str(out / "release.zip"),
         "report": str(out / "report.html"),
     }
     shown = run("ledger", "show", folder / "people.ledger", "--json").document

@@ -83,7 +83,13 @@ def test_a_release_writes_answers_and_what_was_measured(
     out = folder / "out"
     ran = run("release", written(folder, method), "--out", out, "--synthetic", 30, "--json")
     assert ran.code == 0, ran.err
-    names = {"answers.parquet", "provenance.json", "report.html", "synthetic.parquet"}
+    names = {
+        "answers.parquet",
+        "provenance.json",
+        "release.zip",
+        "report.html",
+        "synthetic.parquet",
+    }
     quality = {"synthetic-quality.csv", "synthetic-quality.png"}
     assert {p.name for p in out.iterdir()} == names | quality
     document = ran.document

@@ -235,7 +235,7 @@ def test_a_release_is_saved_and_opened_again(method, tmp_path, monkeypatch):
     plan = sf.plan_adaptive(WORK, BUDGET, method=method)
     first = plan.release(people(), ledger=book, name="people")
     files = first.save(tmp_path / "out", csv=True, synthetic=40)
-    names = ["answers.csv", "answers.parquet", "provenance.json", "report.html"]
+    names = ["answers.csv", "answers.parquet", "provenance.json", "release.zip", "report.html"]
     names += ["synthetic-quality.csv", "synthetic-quality.png"]
     names += ["synthetic.csv", "synthetic.parquet"]
     assert sorted(p.name for p in Path(tmp_path / "out").iterdir()) == names

@@ -22,7 +22,7 @@ from sfumato.release import release as release_module
 from sfumato.release.release_limits import LIMITS
 from tests.shared.made_releases import people, released, some_counts
 
-FILES = {"answers.parquet", "provenance.json", "report.html"}
+FILES = {"answers.parquet", "provenance.json", "release.zip", "report.html"}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,8 @@ def test_save_writes_all_files_and_returns_their_paths(release, tmp_path):
     assert len(pd.read_parquet(paths["synthetic"])) == 25
     record = json.loads(paths["provenance"].read_text(encoding="utf-8"))
     assert record["mechanism"] == release.forecast.mechanism
-    assert set(release.save(tmp_path / "plain")) == {"answers", "provenance", "report"}
+    names = {"answers", "provenance", "release", "report"}
+    assert set(release.save(tmp_path / "plain")) == names
 
 
 @pytest.mark.usefixtures("plain_report")
