@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from sfumato.privacy.budget import Budget as Budget
     from sfumato.privacy.cost import Cost as Cost
     from sfumato.refine.project import project as project
+    from sfumato.release.charts import synthetic_quality as synthetic_quality
+    from sfumato.release.charts import (
+        synthetic_quality_chart as synthetic_quality_chart,
+    )
     from sfumato.release.pooled import combine as combine
     from sfumato.release.regress import Regression as Regression
     from sfumato.release.regress import regress as regress
     from sfumato.release.release import Release as Release
     from sfumato.release.saved import read_release as read_release
-    from sfumato.release.synthetic_quality import synthetic_quality as synthetic_quality
-    from sfumato.release.synthetic_quality import (
-        synthetic_quality_chart as synthetic_quality_chart,
-    )
     from sfumato.run.adaptive import AdaptivePlan as AdaptivePlan
     from sfumato.run.adaptive import plan_adaptive as plan_adaptive
     from sfumato.run.advice import recommend as recommend
@@ -199,8 +199,8 @@ _HOMES = {
     "read_release": "sfumato.release.saved",
     "recommend": "sfumato.run.advice",
     "regress": "sfumato.release.regress",
-    "synthetic_quality": "sfumato.release.synthetic_quality",
-    "synthetic_quality_chart": "sfumato.release.synthetic_quality",
+    "synthetic_quality": "sfumato.release.charts",
+    "synthetic_quality_chart": "sfumato.release.charts",
     "watch": "sfumato.run.watch",
     # Mathematics, also in `sfumato.study`.
     "factorize": "sfumato.study.matrix_norms",

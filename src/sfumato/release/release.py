@@ -47,6 +47,12 @@ from sfumato.release.answers import (
     range_frame,
     rollup_frame,
 )
+from sfumato.release.charts import (
+    QUALITY,
+    quality_rows,
+    synthetic_quality,
+    synthetic_quality_chart,
+)
 from sfumato.release.disclosure import fact_sheet, registry_record
 from sfumato.release.estimates import Combination, Estimates, check_level
 from sfumato.release.export import (
@@ -80,12 +86,6 @@ from sfumato.release.provenance import (
 )
 from sfumato.release.ratios import variance_of
 from sfumato.release.release_limits import LIMITS
-from sfumato.release.synthetic_quality import (
-    QUALITY,
-    quality_rows,
-    synthetic_quality,
-    synthetic_quality_chart,
-)
 from sfumato.text import STORED
 from sfumato.types import Array, Progress
 from sfumato.workload.constraints import Constraints

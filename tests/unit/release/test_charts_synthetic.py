@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.release.synthetic_quality import association
+from sfumato.release.charts import association
 
 DOMAIN = sf.Domain({"a": 3, "b": 3, "c": 2})
 
@@ -55,7 +55,7 @@ def test_groups_that_are_no_tables_have_differences_alone() -> None:
 def test_records_of_another_distribution_are_seen_to_be_outside() -> None:
     release = released(sf.marginals(DOMAIN, [("a", "b")]))
     from sfumato.refine.synthesize import Synthetic
-    from sfumato.release.synthetic_quality import quality_rows
+    from sfumato.release.charts import quality_rows
 
     even = {n: np.arange(900) // d % DOMAIN[n].size for n, d in (("a", 3), ("b", 1), ("c", 9))}
     (asked, *_) = quality_rows(release.estimates, Synthetic(even, ()))
