@@ -18,7 +18,7 @@ from math import sqrt
 import numpy as np
 
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.errors import PlanError, WorkloadError
+from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.calibrate import calibrate, excess_of_unit, laplace_on_grid, privacy_loss
 from sfumato.planning.joint_errors import AllWithin, JointErrors
 from sfumato.planning.planning_limits import LIMITS
@@ -40,6 +40,7 @@ __all__ = [
     "Coefficients",
     "CombinationError",
     "ErrorPart",
+    "Factors",
     "Forecast",
     "GroupForecast",
     "ShareForecast",
@@ -54,6 +55,17 @@ __all__ = [
 
 
 ALL = slice(None)
+
+
+def _over_domain(term: Term) -> Array:
+    """The coefficients of a term, a column for each cell of the whole domain."""
+    domain = term.domain
+    places = [domain.index(name) for name in term.attributes]
+    own = term.dense().reshape(term.rows, *(domain.shape[i] for i in places))
+    ordered = np.moveaxis(own, range(1, own.ndim), 1 + np.argsort(np.argsort(places)))
+    shape = [size if i in places else 1 for i, size in enumerate(domain.shape)]
+    whole = np.broadcast_to(ordered.reshape(term.rows, *shape), (term.rows, *domain.shape))
+    return np.asarray(whole.reshape(term.rows, -1), dtype=np.float64)
 
 
 def allowed_loss(budget: Budget, noise: Noise) -> float | None:
@@ -127,6 +139,28 @@ class GroupForecast:
     rmse: float
     largest: float
     bias: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The factorization ``F = R M`` of a plan as matrices, cells in row-major order.
+
+    Attributes:
+        queries: F, a row for each query, a column for each cell of the domain.
+        measured: M, a row for each measured value.
+        reconstruction: R, a row for each query, a column for each measured value.
+        noise: The standard deviation of the noise of each measured value.
+    """
+
+    queries: Array
+    measured: Array
+    reconstruction: Array
+    noise: Array
+
+    @property
+    def standard_errors(self) -> Array:
+        """That of every query: the lengths of the rows of R, by the noise."""
+        return np.asarray(np.linalg.norm(self.reconstruction * self.noise, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -432,6 +466,33 @@ class Forecast:
         """The covariance matrix of the listed answers of a group, by their numbers."""
 
         return answer_covariance(self, group, queries)
+
+    def factors(self) -> Factors:
+        """The factorization as matrices; TooLarge where they have too many entries."""
+        workload, strategy = self.workload, self.strategy
+        measured, cells = sum(strategy.block_rows), workload.domain.size
+        for rows, columns in ((measured, cells), (workload.queries, max(measured, cells))):
+            if rows * columns > LIMITS.factor_entries:
+                raise TooLarge(
+                    f"{rows:,} rows of {columns:,} numbers are too many for a matrix, the most are "
+                    f"{LIMITS.factor_entries:,} numbers; ask for a smaller workload, or use "
+                    "plan.standard_errors and plan.covariance, which need none"
+                )
+        read = []
+        for term in range(len(workload.terms)):
+            readings = strategy.readings(term)
+            rows = workload.terms[term].rows
+            blocks = [
+                readings.get(b, np.zeros((rows, size)))
+                for b, size in enumerate(strategy.block_rows)
+            ]
+            read.append(np.hstack(blocks))
+        return Factors(
+            np.vstack([_over_domain(term) for term in workload.terms]),
+            np.vstack([_over_domain(block.term) for block in strategy.blocks]),
+            np.vstack(read),
+            np.sqrt(np.repeat(self.block_variances, strategy.block_rows)),
+        )
 
     def combination_error(self, coefficients: Mapping[str, Coefficients]) -> float:
         """The standard error of any linear combination of answers, of one or more groups.

@@ -20,6 +20,9 @@ __all__ = ["LIMITS", "PlanningLimits"]
 class PlanningLimits:
     """What planning searches, how fine its grids are, and what it refuses."""
 
+    factor_entries: int = 2**24
+    """Numbers of one matrix of a factorization that a plan lists: 128 MB."""
+
     # planner: the race of mechanisms
     counted_table_cells: int = 2**27
     """Cells of a table that is counted: its counts take 1 GiB."""

@@ -46,7 +46,7 @@ from sfumato.workload.workload import Workload, check_listed
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
-    from sfumato.planning.forecast import Coefficients, ShareForecast, Spread
+    from sfumato.planning.forecast import Coefficients, Factors, ShareForecast, Spread
     from sfumato.planning.joint_errors import AllWithin
     from sfumato.planning.resources import Resources
     from sfumato.privacy.noise_laws import BlockNoise
@@ -388,6 +388,24 @@ class Plan(ReleasePlan["Release"]):
             WorkloadError: There is no such group or answer.
         """
         return self.forecast.covariance(group, queries)
+
+    def factors(self) -> Factors:
+        """The factorization ``F = R M`` of a small plan as matrices, for those who study it.
+
+        Returns:
+            ``queries`` F, ``measured`` M, ``reconstruction`` R, and the standard deviation
+            ``noise`` of every measured value.
+
+        Raises:
+            TooLarge: A matrix has more than 2^24 numbers.
+
+        >>> import sfumato as sf
+        >>> domain = sf.Domain({"a": 4})
+        >>> factors = sf.plan(sf.prefixes(domain, "a"), sf.Budget(mu=1)).factors()
+        >>> bool(abs(factors.reconstruction @ factors.measured - factors.queries).max() < 1e-9)
+        True
+        """
+        return self.forecast.factors()
 
     def combination_error(self, coefficients: Mapping[str, Coefficients]) -> float:
         """The standard error of any linear combination of answers, of one or more groups.
