@@ -83,6 +83,34 @@ def test_groups_are_one_question_in_the_shape_of_their_select(asking: TestClient
     assert stored.content == first.content
 
 
+def test_an_error_is_paid_for_once(asking: TestClient) -> None:
+    ledger = asking.app.server.datasets["people"].ledger
+    send = {"sql": COUNT.format(7), "error": 20}
+    before = len(list(ledger.entries()))
+    forecast = asking.post("/datasets/people/estimate", headers=bearer(ADA), json=send)
+    assert forecast.status_code == 200, forecast.text
+    (offer,) = forecast.json()["questions"]
+    assert len(list(ledger.entries())) == before
+    first = asking.post(ASK, headers=bearer(ADA), json=send)
+    assert first.status_code == 200, first.text
+    (answer,) = first.json()["answers"]
+    assert answer["standard_error"] <= 20
+    assert (answer["how"], answer["cost"]) == ("paid", offer["cost"])
+    assert len(list(ledger.entries())) == before + 1
+    assert asking.post(ASK, headers=bearer(CORA), json=send).content == first.content
+    wider = asking.post(ASK, headers=bearer(ADA), json={**send, "error": 30}).json()["answers"][0]
+    assert (wider["value"], wider["how"], wider["cost"]) == (answer["value"], "known", [])
+    client = Client("http://x", ADA, transport=over(asking))
+    frame = client.ask("people", COUNT.format(7), error=25).answers
+    assert frame["value"].tolist() == [answer["value"]]
+    assert len(list(ledger.entries())) == before + 1
+    for error in (0, -1, "x", None):
+        refused = asking.post(ASK, headers=bearer(ADA), json={**send, "error": error})
+        assert refused.status_code == (200 if error is None else 422)
+    mean = {"sql": "SELECT AVG(age) FROM data", "error": 5}
+    assert asking.post(ASK, headers=bearer(ADA), json=mean).status_code == 422
+
+
 def test_an_estimate_spends_nothing(asking: TestClient) -> None:
     before = asking.get("/datasets", headers=bearer(ADA)).json()
     reply = asking.post(

@@ -87,6 +87,29 @@ def test_estimates_and_dummies_spend_nothing(spec: Path, run: Run) -> None:
     assert not ledger.exists()
 
 
+def test_an_error_is_paid_for_once_and_its_cost_is_shown_before(spec: Path, run: Run) -> None:
+    grouped = "SELECT sex, COUNT(*) AS n FROM data GROUP BY sex"
+    forecast = run("ask", spec, YOUNG, "--error", 20, "--estimate", "--json").document
+    (offer,) = forecast["questions"]
+    assert offer["standard_error"] <= 20
+    assert offer["least_error"] < 20
+    assert "least error left" in run("ask", spec, grouped, "--error", 20, "--estimate").out
+    refused = run("ask", spec, YOUNG, "--error", 20, agreed=False)
+    assert refused.code == 2
+    first = run("ask", spec, YOUNG, "--error", 20, "--json").document["answers"][0]
+    assert first["how"] == "paid"
+    assert first["cost"] == offer["cost"]
+    again = run("ask", spec, YOUNG, "--error", 30, "--json", agreed=False)  # nothing to agree to
+    assert again.code == 0
+    assert again.document["answers"][0]["value"] == first["value"]
+    numbers = run("ask", spec, grouped, "--error", 15, "--json").document["answers"]
+    assert max(number["standard_error"] for number in numbers) <= 15
+    entries = run("ledger", "show", spec.parent / "people.ledger", "--json").document["entries"]
+    assert len(entries) == 2
+    assert run("ask", spec, YOUNG, "--error", 0).code == 2
+    assert "can be had" in run("ask", spec, YOUNG, "--error", 0.05).err
+
+
 def test_a_used_up_session_refuses_or_says_that_it_guesses(spec: Path, run: Run) -> None:
     """With so large a budget noise is far below what the even start is wrong by."""
     text = spec.read_text().replace("updates = 6", "updates = 1")
