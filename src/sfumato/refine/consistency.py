@@ -403,7 +403,7 @@ class _CellSearch:
             )
             answers = np.concatenate(rows.answers())[:own]
             return WeightedAnswers(answers, self._places(rows.codes), rows.weights)
-        heavy = np.concatenate([p.weights for p in numbers.by_variance.parts]).mean()
+        heavy = np.concatenate([p.weights for p in numbers.by_objective.parts]).mean()
         usual = np.concatenate([p.weights for p in self.fit.parts]).mean()
         gap = LIMITS.held_out_gap if is_quick else LIMITS.prior_gap
         estimate = fit_explicit(
@@ -726,9 +726,23 @@ class _Numbers:
         precisions = [p / self.noise**2 for p in _precisions(self.forecast)]
         return fit_answers(self.forecast.workload, list(self.answers), precisions)
 
+    @cached_property
+    def by_objective(self) -> Fit:
+        """The answers in the norm of the objective, as likely on average as their noise is.
+
+        Inverse variances would make one table of ten cells weigh nothing beside ten thousand cells
+        of others, whose noise, cut at zero, then moves its large counts by several of its errors.
+        """
+        workload = self.forecast.workload
+        scale = expected_square(self.forecast) * self.noise**2 / workload.queries
+        if not scale > 0:
+            return self.by_variance
+        weights = [np.full(t.rows, t.weight**2 / scale) for t in workload.terms]
+        return fit_answers(workload, list(self.answers), weights)
+
     def with_prior(self, belief: Prior) -> Fit:
         """The same and the prior around independence."""
-        return with_prior(self.by_variance, self.tables, belief.total, belief)
+        return with_prior(self.by_objective, self.tables, belief.total, belief)
 
     def split(self, noise: Array) -> _Numbers:
         """What estimates are made of whose judge is the rest (``HeldOut``)."""
