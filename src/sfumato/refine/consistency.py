@@ -59,7 +59,7 @@ from sfumato.refine.reconstruct import (
 )
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import problem
-from sfumato.refine.rows import WeightedRows, fit_rows, merged_rows
+from sfumato.refine.rows import WeightedRows, fit_rows, merged_rows, solve_weights
 from sfumato.refine.shrink import (
     EVEN,
     INDEPENDENT,
@@ -590,6 +590,8 @@ class _RowSearch:
         towards = _named(names if local is None else (*names, LOCAL), shares)
         if local is None or LOCAL not in towards:
             codes, weights = merged_rows(used)
+            if self.constraints is None:
+                weights = _held(numbers, codes, weights)
             return self._published(codes, weights, off, inf, towards)
         behind = merged_rows(used if towards[LOCAL] < 1 else [(near, 1.0)])
         return self._by_tables(local, towards, behind)
@@ -750,6 +752,34 @@ class _Numbers:
         ends = np.cumsum([len(a) for a in self.answers])[:-1]
         noisier = np.split(self.values + scale * noise, ends)
         return _Numbers(self.forecast, noisier, self.noise * sqrt(1 + scale**2))
+
+
+def _held(numbers: _Numbers, codes: Integers, weights: Array) -> Array:
+    """The weights of rows, moved so that counts that stand out of their noise are as measured.
+
+    Noise that is cut at zero leaves a surplus on empty cells, which large counts of tables that
+    share attributes pay for, and a prior draws them towards independence: both move counts by
+    several standard errors whose unbiased answers are off by one. So answers of tables that are
+    more than ``count_stands_out`` errors above zero are fitted once more, to what was measured,
+    all others to what they are.
+    """
+    forecast = numbers.forecast
+    workload, base = forecast.workload, numbers.by_objective
+    total = float(weights.sum())
+    own = problem(base, total).answers(codes, weights)
+    values, precisions, any_held = [], [], False
+    for t, (part, unbiased, mixed) in enumerate(zip(base.parts, numbers.answers, own, strict=True)):
+        errors = np.broadcast_to(forecast.standard_errors(t), unbiased.shape)
+        held = (unbiased > LIMITS.count_stands_out * errors) & (errors > 0)
+        held &= greatest_column_power((part.term,), (1.0,), 1).power <= 1  # disjoint counts
+        any_held |= bool(held.any())
+        near = LIMITS.count_held / np.where(held, errors, 1.0) ** 2
+        values.append(np.where(held, unbiased, mixed))
+        precisions.append(np.where(held, near, part.weights))
+    if not any_held:
+        return weights
+    fit = problem(fit_answers(workload, values, precisions), total)
+    return solve_weights(fit, codes, weights, LIMITS.row_weights_steps)[0]
 
 
 def _candidates(

@@ -296,6 +296,12 @@ class RefineLimits:
     rows_far: float = 0.5
     """Rows farther from the projection, against the noise, as far as their search can see, are
     searched again for a smaller gap, and judged beside tables that agree."""
+    count_stands_out: float = 6.0
+    """Standard errors above zero from which a count of a table is published near what was
+    measured: with 4 or 10 mean errors on seven tables were within 2% of those with 6."""
+    count_held: float = 3.0
+    """The weight of such a count against its inverse variance, while others stay as they are: with
+    10 errors were within 1%, a little less or more."""
     held_out_ignored: float = 0.01
     """A share below which an estimate is left out."""
     held_out_rounding: float = 1e-10
