@@ -367,7 +367,7 @@ class _CellSearch:
             return np.concatenate([np.stack(own), count * guesses.answers(other)])
 
         fitted = np.arange(len(points)) < len(estimates)
-        shares = _shares(numbers, points, again, self.steps, fitted)
+        shares, _ = _shares(numbers, points, again, self.steps, fitted)
         if shares[0] == 1:
             return self.projected()
         mixed = np.zeros(self.grid.size)
@@ -577,7 +577,7 @@ class _RowSearch:
             return np.vstack([estimates, np.concatenate(self._local(noisier, count).answers)])
 
         fitted, tables = np.isin(np.arange(len(points)), (0, 1, 4)), 0 if local is None else 1
-        shares = _shares(numbers, points, again, self.steps, fitted, tables)
+        shares, follows = _shares(numbers, points, again, self.steps, fitted, tables)
         used = [(near, shares[0]), (likely, shares[1])]
         guessed = float(shares[2:4].sum())
         if guessed > 0:
@@ -591,7 +591,7 @@ class _RowSearch:
         if local is None or LOCAL not in towards:
             codes, weights = merged_rows(used)
             if self.constraints is None:
-                weights = _held(numbers, codes, weights)
+                weights = _held(numbers, follows, codes, weights)
             return self._published(codes, weights, off, inf, towards)
         behind = merged_rows(used if towards[LOCAL] < 1 else [(near, 1.0)])
         return self._by_tables(local, towards, behind)
@@ -754,30 +754,44 @@ class _Numbers:
         return _Numbers(self.forecast, noisier, self.noise * sqrt(1 + scale**2))
 
 
-def _held(numbers: _Numbers, codes: Integers, weights: Array) -> Array:
-    """The weights of rows, moved so that counts that stand out of their noise are as measured.
+def _held(numbers: _Numbers, follows: Array, codes: Integers, weights: Array) -> Array:
+    """The weights of rows, moved so that counts that stand out of their noise are near it.
 
     Noise that is cut at zero leaves a surplus on empty cells, which large counts of tables that
-    share attributes pay for, and a prior draws them towards independence: both move counts by
+    share attributes pay for, and a prior draws them towards independence: both can move counts by
     several standard errors whose unbiased answers are off by one. So answers of tables that are
-    more than ``count_stands_out`` errors above zero are fitted once more, to what was measured,
-    all others to what they are.
+    more than ``count_stands_out`` errors above zero are fitted once more, all others to what they
+    are. Between what they are, a, and what was measured, y, the least error is expected at
+
+        a + c (y - a),      c = 1 - (V - X) / D,
+
+    V the variance of the noise, X its covariance with a (``follows``, by held-out noise), and D the
+    squared distance, all added up over these answers: the squared error is a parabola in c.
     """
     forecast = numbers.forecast
     workload, base = forecast.workload, numbers.by_objective
     total = float(weights.sum())
     own = problem(base, total).answers(codes, weights)
-    values, precisions, any_held = [], [], False
-    for t, (part, unbiased, mixed) in enumerate(zip(base.parts, numbers.answers, own, strict=True)):
-        errors = np.broadcast_to(forecast.standard_errors(t), unbiased.shape)
-        held = (unbiased > LIMITS.count_stands_out * errors) & (errors > 0)
-        held &= greatest_column_power((part.term,), (1.0,), 1).power <= 1  # disjoint counts
-        any_held |= bool(held.any())
-        near = LIMITS.count_held / np.where(held, errors, 1.0) ** 2
-        values.append(np.where(held, unbiased, mixed))
-        precisions.append(np.where(held, near, part.weights))
-    if not any_held:
+    held, errors = [], []
+    for t, (part, unbiased) in enumerate(zip(base.parts, numbers.answers, strict=True)):
+        error = np.broadcast_to(forecast.standard_errors(t), unbiased.shape)
+        is_table = greatest_column_power((part.term,), (1.0,), 1).power <= 1  # disjoint counts
+        held.append(is_table & (error > 0) & (unbiased > LIMITS.count_stands_out * error))
+        errors.append(error)
+    chosen = np.concatenate(held)
+    metric = np.concatenate([p.weights for p in base.parts])[chosen]
+    apart = metric @ (numbers.values - np.concatenate(own))[chosen] ** 2
+    noise = metric @ (np.concatenate(errors)[chosen] ** 2 - follows[chosen])
+    share = 1 - noise / apart if apart > 0 else 0.0
+    if share <= LIMITS.held_out_ignored:
         return weights
+    values, precisions = [], []
+    for part, unbiased, mixed, mask, error in zip(
+        base.parts, numbers.answers, own, held, errors, strict=True
+    ):
+        near = LIMITS.count_held / np.where(mask, error, 1.0) ** 2
+        values.append(np.where(mask, mixed + min(share, 1.0) * (unbiased - mixed), mixed))
+        precisions.append(np.where(mask, near, part.weights))
     fit = problem(fit_answers(workload, values, precisions), total)
     return solve_weights(fit, codes, weights, LIMITS.row_weights_steps)[0]
 
@@ -804,8 +818,8 @@ def _shares(
     steps: float,
     fitted: Mask,
     tables: int = 0,
-) -> Array:
-    """How much of every estimate is in the answers, the projection first.
+) -> tuple[Array, Array]:
+    """How much of every estimate is in the answers, the projection first, and how they follow noise.
 
     Args:
         numbers: The unbiased answers.
@@ -817,7 +831,8 @@ def _shares(
             unless they matter.
 
     Returns:
-        Shares of 0 or more that add up to 1.
+        Shares of 0 or more that add up to 1, and the covariance of every answer of the mixture with
+        its noise.
     """
     forecast = numbers.forecast
     metric = np.concatenate([np.full(t.rows, t.weight**2) for t in forecast.workload.terms])
@@ -832,8 +847,8 @@ def _shares(
         evidence.add(noise, again(numbers.split(noise), share))
     shares, histograms = evidence.shares(covariance), len(points) - tables
     if 0 < float(shares[histograms:].sum()) < LIMITS.tables_matter:
-        return np.append(evidence.shares(covariance, histograms), np.zeros(tables))
-    return shares
+        shares = np.append(evidence.shares(covariance, histograms), np.zeros(tables))
+    return shares, evidence.covariances(shares)
 
 
 def _precisions(forecast: Forecast) -> list[Array]:

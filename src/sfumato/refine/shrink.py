@@ -424,7 +424,9 @@ class HeldOut:
     then one to first order.
 
     ``points`` are the estimates at y, a row each, of which some were ``fitted`` to the answers and
-    others are guesses (None: all were fitted); ``add`` takes in those at y_1.
+    others are guesses (None: all were fitted); ``add`` takes in those at y_1. ``follows`` adds up
+    ``z' (x(y_1) - x(y)) / s``, answer by answer, whose mean is the covariance of x and z to first
+    order (Stein 1981, "Estimation of the mean of a multivariate normal distribution").
     """
 
     values: Array
@@ -433,19 +435,26 @@ class HeldOut:
     fitted: Mask | None = None
     gram: Array = field(init=False)
     pull: Array = field(init=False)
+    follows: Array = field(init=False)
     count: int = 0
 
     def __post_init__(self) -> None:
         """Begin without evidence."""
         size = len(self.points)
         self.gram, self.pull = np.zeros((size, size)), np.zeros(size)
+        self.follows = np.zeros_like(self.points)
 
     def add(self, noise: Array, points: Array) -> None:
         """Take in the estimates of ``values + s noise``."""
         self.gram += (points * self.metric) @ points.T
-        unseen = (points - self.points) @ (self.metric * noise) / LIMITS.held_out_scale
-        self.pull += points @ (self.metric * self.values) - unseen
+        follows = (points - self.points) * (noise / LIMITS.held_out_scale)
+        self.pull += points @ (self.metric * self.values) - follows @ self.metric
+        self.follows += follows
         self.count += 1
+
+    def covariances(self, shares: Array) -> Array:
+        """About the covariance of every answer of a mixture with its noise; to first order."""
+        return np.asarray(shares @ self.follows / max(self.count, 1))
 
     def shares(self, covariance: Array, first: int | None = None) -> Array:
         """The shares of least expected error given the evidence; 0 or more, and 1 together.

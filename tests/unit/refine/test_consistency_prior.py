@@ -13,11 +13,13 @@ import pytest
 import sfumato as sf
 from sfumato.planning.forecast import noise_covariance, noise_variance
 from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.refine import consistency
 from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import Refined, objective_fit, refined
 from sfumato.refine.problem import Grid
 from sfumato.refine.reconstruct import fit_answers, released_tables
 from sfumato.refine.refine_limits import LIMITS
+from sfumato.refine.row_problem import problem
 from sfumato.refine.rows import fit_rows
 from sfumato.refine.shrink import (
     EVEN,
@@ -376,3 +378,47 @@ def test_covariances_of_combinations_are_those_of_their_sums():
     assert covariance[0, 2] == pytest.approx(noise_variance(forecast, along[0]))
     c = np.array([1.0, -2.0, 0.5])
     assert c @ covariance @ c == pytest.approx(noise_variance(forecast, c @ along))
+
+
+def _large(kind):
+    """Squared errors of counts that stand out: as published, and where none is held."""
+    forecast, out = _forecast(), []
+    for noisy, truth, _, _, default, _ in _cases(kind):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(consistency, "_held", lambda numbers, follows, codes, weights: weights)
+            free = refined(forecast, SimpleNamespace(rows=ROWS), _split(noisy), shrinks=True)
+        stands_out = noisy > LIMITS.count_stands_out * forecast.groups[0].rmse
+        assert stands_out.any()
+        pair = (default, np.concatenate(free.answers))
+        out.append([np.mean((a - truth)[stands_out] ** 2) for a in pair])
+    return np.mean(out, axis=0)
+
+
+def test_counts_that_stand_out_are_nearer_to_the_truth_where_they_are_held():
+    held, free = _large("chain")
+    assert held < 0.95 * free
+
+
+def _numbers():
+    noisy, _, _, _, _, both = _cases("chain")[0]
+    numbers = consistency._Numbers(_forecast(), _split(noisy))
+    rows = both[1]
+    return numbers, np.ascontiguousarray(rows.codes.T), rows.weights
+
+
+def test_counts_stay_where_their_noise_explains_how_far_they_are_from_what_was_measured():
+    numbers, codes, weights = _numbers()
+    variances = np.full(len(numbers.values), _forecast().groups[0].rmse ** 2)
+    # Answers that ran away from the noise: V - X above D.
+    assert consistency._held(numbers, -4 * variances, codes, weights) is weights
+    # The twin: answers that follow the noise wholly have nothing to lose, V = X.
+    moved = consistency._held(numbers, variances, codes, weights)
+    assert moved is not weights
+    assert moved.sum() == pytest.approx(weights.sum())
+    fit = numbers.by_objective
+    before, after = (
+        np.concatenate(problem(fit, float(w.sum())).answers(codes, w)) for w in (weights, moved)
+    )
+    large = numbers.values > LIMITS.count_stands_out * np.sqrt(variances)
+    off = [np.abs(a - numbers.values)[large].mean() for a in (before, after)]
+    assert off[1] < 0.7 * off[0]
