@@ -819,7 +819,7 @@ def _shares(
     fitted: Mask,
     tables: int = 0,
 ) -> tuple[Array, Array]:
-    """How much of every estimate is in the answers, the projection first, and how they follow noise.
+    """How much of every estimate is in the answers, and how these follow the noise.
 
     Args:
         numbers: The unbiased answers.
@@ -831,8 +831,8 @@ def _shares(
             unless they matter.
 
     Returns:
-        Shares of 0 or more that add up to 1, and the covariance of every answer of the mixture with
-        its noise.
+        Shares of 0 or more that add up to 1, the projection's first, and the covariance of every
+        answer of the mixture with its noise.
     """
     forecast = numbers.forecast
     metric = np.concatenate([np.full(t.rows, t.weight**2) for t in forecast.workload.terms])
