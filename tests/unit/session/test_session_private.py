@@ -15,6 +15,8 @@ import sfumato as sf
 from sfumato.errors import SfumatoError
 from sfumato.ledger.ledger import Ledger
 from sfumato.session.session import Session
+from sfumato.vault import encode
+from sfumato.vault.arrow_codes import Codes
 from sfumato.vault.mechanisms import questions as vault
 from sfumato.vault.tables import open_table
 from tests.sessions import begin_session
@@ -133,9 +135,12 @@ def test_records_outside_the_domain_are_no_error(tmp_path: Path, value: object) 
         assert session.ask(ASKED[1]).value >= 0
 
 
+@pytest.mark.parametrize("by", ["engine", "arrow"])
 def test_an_engine_that_fails_says_nothing_of_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if by == "engine":
+        monkeypatch.setattr(encode, "_arrow_codes", lambda *_: None)
     session = _open(_table(3), tmp_path / "a.ledger", "1")
     session.ask(ASKED[1])
     engine = type(open_table(_table(1)).engine)
@@ -143,7 +148,10 @@ def test_an_engine_that_fails_says_nothing_of_its_rows(
     def failing(*_: object) -> None:
         raise ValueError(f"cannot cast {CANARY}")
 
-    monkeypatch.setattr(engine, "batches", failing)
+    if by == "engine":
+        monkeypatch.setattr(engine, "batches", failing)
+    else:
+        monkeypatch.setattr(Codes, "counts", failing)
     with pytest.raises(SfumatoError) as caught:
         session.ask(ASKED[0])
     assert str(CANARY) not in "".join(traceback.format_exception(caught.value))
