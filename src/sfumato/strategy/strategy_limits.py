@@ -125,8 +125,8 @@ class StrategyLimits:
     # templates
     template_coefficients_at_once: int = 2**18
     """Coefficients of reconstructions that are held together: they stay in the cache."""
-    template_classes: int = 1536
-    """Classes of cells that a template may have: its matrices are dense."""
+    template_classes: int = 3072
+    """Classes of cells that a template may have: its matrices are dense, 72 MiB each."""
     template_bits: int = 14
     """Bits of a column norm of 1 to which coefficients are rounded."""
     template_fine_bits: int = 20
@@ -139,8 +139,17 @@ class StrategyLimits:
     """Starts that are followed before one is chosen."""
     template_first_steps: int = 25
     """Steps that such a start is followed for."""
-    template_steps: tuple[tuple[int, int], ...] = ((256, 400), (640, 200), (1536, 120))
-    """Steps of the best start, by the number of classes up to which they are made."""
+    template_steps: tuple[tuple[int, int], ...] = (
+        (256, 400),
+        (640, 200),
+        (1536, 120),
+        (2048, 40),
+        (3072, 10),
+    )
+    """Steps of the best start, by the number of classes up to which they are made: a step takes
+    their cube, and the starts alone are within 5% from 1,536 classes on."""
+    template_followed_classes: int = 1536
+    """Classes up to which more than the best start is followed."""
     template_corrections: int = 20
     """Pairs of steps and gradients that L-BFGS remembers."""
     template_few_queries: int = 16
@@ -170,7 +179,7 @@ class StrategyLimits:
     atom_entries: int = 2**24
     """Coefficients of a group, or of all queries on their atoms, that are compared."""
     atoms: int = 1536
-    """Atoms on which strategies are searched, as many as classes of a template: dense matrices."""
+    """Atoms on which strategies are searched: dense matrices."""
     atom_multiplications: float = 4e10
     """Multiplications of one search: below two seconds."""
     atom_starts: int = 6

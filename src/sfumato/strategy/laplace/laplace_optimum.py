@@ -262,7 +262,10 @@ def _kind(queries: QuerySet) -> object:
 
 
 def _designed(weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:
-    """The measured set: single cells, a template, or for long attributes a weighted tree."""
+    """The measured set: single cells, a template, or for long attributes a weighted tree.
+
+    Templates of more classes than their search is made for are compared with the tree.
+    """
     size = weighted[0][1].size
     if all(q.is_identity for _, q in weighted):
         return Identity(size)
@@ -270,7 +273,16 @@ def _designed(weighted: WeightedSets, p: int, previous: QuerySet | None) -> Quer
         return best_tree(weighted, p)
     template = best_template(weighted, previous if isinstance(previous, Template) else None)
     is_identity = not len(template.extra) and len(template.diagonal) == size
-    return Identity(size) if is_identity else template
+    chosen: QuerySet = Identity(size) if is_identity else template
+    if size <= LIMITS.template_followed_classes:
+        return chosen
+    return min([chosen, best_tree(weighted, p)], key=lambda m: _squared_error(weighted, m))
+
+
+def _squared_error(weighted: WeightedSets, measured: QuerySet) -> float:
+    """The weighted error of Laplace noise on a measured set."""
+    variance = sum(c * measured.total_variance(q) for c, q in weighted)
+    return variance * float(measured.column_powers(1).max()) ** 2
 
 
 def _directly_measured(workload: Workload, term: Term) -> Term:

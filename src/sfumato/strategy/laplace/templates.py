@@ -260,7 +260,9 @@ def search(gram: Array, starts: Sequence[Array], most: int = LIMITS.template_sta
     """Theta at the end of the best start; ``most`` are followed a little, the best to its end."""
     if identity_error(gram) <= 0:  # nothing is asked
         return np.zeros((0, len(gram)))
-    steps = next(n for most, n in LIMITS.template_steps if len(gram) <= most)
+    table = LIMITS.template_steps
+    steps = next((n for size, n in table if len(gram) <= size), table[-1][1])
+    most = most if len(gram) <= LIMITS.template_followed_classes else 1
     ranked = sorted(starts, key=lambda theta: template_error(gram, theta)[0])[:most]
     if len(ranked) > 1:
         followed = [follow(gram, theta, LIMITS.template_first_steps) for theta in ranked]

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
 import sfumato as sf
+import sfumato.strategy.laplace.laplace_optimum as laplace_module
+import sfumato.strategy.laplace.templates as template_module
 from sfumato.domain.attributes import Integer
 from sfumato.errors import PlanError
 from sfumato.planning.mechanisms import MECHANISMS
@@ -19,10 +22,13 @@ from sfumato.strategy.laplace.templates import (
     Template,
     best_template,
     identity_error,
+    search,
     template_error,
 )
 from sfumato.strategy.marginals import WeightedMarginals, fourier, weighted_marginals
 from sfumato.strategy.pieces import sum_of_bounds
+from sfumato.strategy.strategy_limits import LIMITS
+from sfumato.strategy.trees import best_tree
 from sfumato.workload.queries import Identity, Matrix, Prefix, QuerySet, Ranges, Total, Windows
 from sfumato.workload.workload import Workload
 from tests.shared.dense import dense_workload
@@ -304,3 +310,37 @@ def test_a_count_and_a_sum_need_no_single_cells_under_laplace_noise(most: int) -
     values = [block.term.answer(exact) for block in found.blocks]
     assert found.answer(0, values) == pytest.approx([15])
     assert found.answer(1, values) == pytest.approx([shares @ exact * most])
+
+
+def test_more_classes_than_the_table_of_steps_names_are_searched_all_the_same() -> None:
+    """Exactly one atom more than the last line once ended in an error without words."""
+    size = LIMITS.template_steps[-1][0] + 1
+    gram = np.ones((size, size))
+    theta = search(gram, [np.full((1, size), 1.0)])
+    assert template_error(gram, theta)[0] < np.trace(gram)
+
+
+@pytest.mark.parametrize("queries", [Prefix(96), Ranges(96)])
+def test_long_attributes_take_the_better_of_template_and_tree(
+    queries: QuerySet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the classes that are searched thoroughly; here with small limits in their place."""
+    few = replace(LIMITS, template_followed_classes=32, template_steps=((32, 50), (96, 2)))
+    for module in (laplace_module, template_module):
+        monkeypatch.setattr(module, "LIMITS", few)
+    tree = best_tree([(1.0, queries)], 1)
+
+    def error(measured: QuerySet) -> float:
+        return measured.total_variance(queries) * float(measured.column_powers(1).max()) ** 2  # type: ignore[attr-defined]
+
+    chosen = laplace_module._designed([(1.0, queries)], 1, None)
+    quick = best_template([(1.0, queries)])
+    assert error(chosen) == min(error(tree), error(quick))
+    monkeypatch.setattr(laplace_module, "best_template", lambda *_: worse_template(96))
+    assert error(laplace_module._designed([(1.0, queries)], 1, None)) == error(tree)
+
+
+def worse_template(size: int) -> Template:
+    """Single cells beside a heavy total: worse than any tree on running totals."""
+    whole = np.full((1, size), 2**10)
+    return Template(size, np.ones(size, np.int64), whole, np.arange(size))
