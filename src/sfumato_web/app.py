@@ -9,6 +9,8 @@ GET  /datasets                         what is open to me, and what may I still 
 GET  /datasets/NAME/schema             what its records may look like
 POST /datasets/NAME/plan               forecast, free
 POST /datasets/NAME/release            plan, debit, measure, answer
+GET  /datasets/NAME/releases           what was released before
+GET  /datasets/NAME/releases/KEY/files/FILE   a file of it
 POST /datasets/NAME/select/plan        how good the chosen ones would be, free
 POST /datasets/NAME/select             plan, debit, choose the best few candidates
 POST /datasets/NAME/describe/plan      what a description would say and cost, free
@@ -18,7 +20,8 @@ POST /datasets/NAME/discover           debit, find values and ranges
 GET  /datasets/NAME/answers/KEY        a stored answer, the same bytes for ever
 GET  /datasets/NAME/ledger             what was spent
 POST /datasets/NAME/freeze, unfreeze   curators only
-GET  /metrics                          Prometheus, curators only
+GET  /datasets/NAME/audit              every record of the ledger, auditors and curators
+GET  /metrics                          Prometheus, curators and scrapers
 
 `ServerState` is everything that a running server holds: its datasets, who may see them, and its
 workers. Routes and pages find a dataset in it by who asks, and run what takes time through it.
@@ -30,9 +33,12 @@ import asyncio
 import gc
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from math import floor
+from time import time
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Path, Query, Request, Response
@@ -41,11 +47,13 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from sfumato.errors import SfumatoError, place_of
+from sfumato.ledger.reader import export_lines
 from sfumato.version import VERSION
 from sfumato_web.server.config import Analyst, Config
 from sfumato_web.server.dataset import GuardedDataset
 from sfumato_web.server.middleware import (
     ANALYST,
+    METRICS,
     ON_GRID,
     OPEN_PATHS,
     SERVER,
@@ -65,6 +73,7 @@ from sfumato_web.server.models import (
     Estimated,
     FreezeAsked,
     LedgerShown,
+    PastReleaseShown,
     PlanAsked,
     PlanShown,
     Readiness,
@@ -82,10 +91,13 @@ from sfumato_web.server.problems import (
     disconnected,
     no_dataset,
     not_curator,
+    not_in_role,
     not_valid,
     problem_of,
 )
-from sfumato_web.server.responses import Grid, Metrics, ResponseStore
+from sfumato_web.server.release_files import FILES, file_of
+from sfumato_web.server.request_log import NOTE, EventFormatter, RequestLog
+from sfumato_web.server.responses import Grid, Left, Metrics, ResponseStore, Sample, process_gauges
 from sfumato_web.server.scheduler import Scheduler
 from sfumato_web.server.server_limits import LIMITS, Rates
 from sfumato_web.server.tokens import Tokens
@@ -113,9 +125,16 @@ class ServerState:
     """
 
     def __init__(
-        self, config: Config, grid: Grid | None = None, rates: Rates | None = None
+        self,
+        config: Config,
+        grid: Grid | None = None,
+        rates: Rates | None = None,
+        log: RequestLog | None = None,
     ) -> None:
         limits = config.limits
+        self.log = log or RequestLog(None)
+        self.inside: Counter[str] = Counter()
+        self._began = time()
         self.config = config
         self.grid = grid or Grid(config.grid)
         self.rates = rates or Rates(limits.requests_per_second, limits.burst)
@@ -127,7 +146,9 @@ class ServerState:
         self.datasets: dict[str, GuardedDataset] = {}
         try:
             for name, dataset in config.datasets.items():
-                self.datasets[name] = GuardedDataset(dataset, config, self.store, self.metrics)
+                self.datasets[name] = GuardedDataset(
+                    dataset, config, self.store, self.metrics, self.log
+                )
         except BaseException:  # those that were opened must not hold sessions and tables
             self.close()
             raise
@@ -149,12 +170,41 @@ class ServerState:
         """Run what is short and reads no ledger off the event loop: SQL, keys, stored answers."""
         return await self._readers.run(who.name, partial(function, *arguments))
 
-    async def share(self, dataset: GuardedDataset, who: Analyst) -> float | None:
-        """The share of a dataset's budget that is left; None where its ledger cannot be read."""
-        return await _or_none(
-            f"the ledger of {dataset.name}",
-            dataset.on_ledger(who, lambda: float(dataset.ledger.remaining().share)),
-        )
+    async def left(self, dataset: GuardedDataset, who: Analyst) -> Left:
+        """What is left of a dataset, for the metrics; nothing where its ledger cannot be read."""
+
+        def look() -> Left:
+            allowances = {
+                a.analyst: max(0.0, 1 - float(a.share)) for a in dataset.ledger.allowances()
+            }
+            return Left(float(dataset.ledger.remaining().share), allowances)
+
+        what = f"the ledger of {dataset.name}"
+        return await _or_none(what, dataset.on_ledger(who, look)) or Left(None)
+
+    def gauges(self) -> dict[str, tuple[str, str, Iterable[Sample]]]:
+        """What the server does now, and what its process takes."""
+        pools = {"work": self._workers, "read": self._readers}
+        return {
+            "sfumato_info": ("gauge", "the version that runs", [({"version": VERSION}, 1)]),
+            "sfumato_start_time_seconds": ("gauge", "when it started", [({}, floor(self._began))]),
+            "sfumato_requests_in_flight": (
+                "gauge",
+                "requests that are being answered",
+                [({}, self.inside.total())],
+            ),
+            "sfumato_queue_waiting": (
+                "gauge",
+                "plans and releases, and short looks, in line",
+                [({"pool": name}, pool.waiting) for name, pool in pools.items()],
+            ),
+            "sfumato_queue_at_work": (
+                "gauge",
+                "plans and releases, and short looks, at work",
+                [({"pool": name}, pool.at_work) for name, pool in pools.items()],
+            ),
+            **process_gauges(),
+        }
 
     async def shown(self, dataset: GuardedDataset, who: Analyst) -> dict[str, object]:
         """What the list of datasets says of one, without what cannot be read now."""
@@ -205,6 +255,7 @@ class ServerState:
         for dataset in self.datasets.values():
             dataset.close()
         self.store.close()
+        self.log.close()
 
 
 async def _or_none(what: str, look: Awaitable[T], seconds: float = LIMITS.part_seconds) -> T | None:
@@ -442,6 +493,40 @@ async def release(request: Request) -> Response:
     return _stored(stored)
 
 
+@routes.get(
+    "/datasets/{name}/releases",
+    dependencies=WAITS,
+    responses=_answers(list[PastReleaseShown], 404, 503),
+)
+async def releases(request: Request, dataset: Dataset, who: Who) -> Response:
+    """What was released before, newest first: all of it for a curator, one's own for an analyst."""
+
+    def listed() -> list[dict[str, object]]:
+        return [each.as_json() for each in dataset.releases(who)]
+
+    return _json(await _while_there(request, dataset.on_ledger(who, listed)))
+
+
+@routes.get(
+    "/datasets/{name}/releases/{key}/files/{file}",
+    dependencies=WAITS,
+    response_class=Response,
+    responses=_answers(None, 404, 503),
+)
+async def release_file(
+    request: Request,
+    dataset: Dataset,
+    who: Who,
+    server: Server,
+    key: Annotated[str, Path(pattern="^[0-9a-f]{64}$")],
+    file: Annotated[str, Path(max_length=64, examples=["answers.parquet"])],
+) -> Response:
+    """A file of a release: answers, made-up records, report or provenance; spends nothing."""
+    body = await _while_there(request, server.work(who, file_of, dataset, key, file))
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+    return Response(body, headers=headers, media_type=FILES[file][1])
+
+
 @routes.head("/health", include_in_schema=False)
 @routes.get("/health", responses={200: {"model": dict[str, str]}})
 async def health() -> Response:
@@ -653,13 +738,49 @@ async def unfreeze(
     return _json(await dataset.freeze(who, False, body.reason))
 
 
-@routes.get("/metrics", response_class=Response, responses=_answers(None, 403))
-async def metrics(request: Request, who: Curator, server: Server) -> Response:
-    """Counters for Prometheus, of the caller's datasets."""
+@routes.get(
+    "/datasets/{name}/audit",
+    dependencies=WAITS,
+    response_class=Response,
+    responses={
+        **_answers(None, 403, 404, 503),
+        200: {
+            "description": "one record a line, oldest first; none: there are no more",
+            "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+        },
+    },
+)
+async def audit(
+    request: Request,
+    dataset: Dataset,
+    who: Who,
+    after: Annotated[int, Query(ge=-1, lt=2**62)] = -1,
+) -> Response:
+    """The records of a ledger with their hashes, for auditors and curators.
+
+    The lines of all pages together are what `sfumato ledger export` writes, and what
+    `sfumato ledger verify --export` checks without the ledger.
+    """
+    if not who.sees_all:
+        raise not_in_role(who.role)
+
+    def page() -> bytes:
+        return "".join(export_lines(dataset.ledger.records(after, LIMITS.audit_records))).encode()
+
+    body = await _while_there(request, dataset.on_ledger(who, page))
+    return Response(body, media_type="application/x-ndjson")
+
+
+@routes.get(METRICS, response_class=Response, responses=_answers(None, 403))
+async def metrics(request: Request, who: Who, server: Server) -> Response:
+    """Figures for Prometheus, of the caller's datasets; for curators and scrapers."""
+    if not who.may_scrape:
+        raise not_in_role(who.role)
     theirs = [d for d in server.datasets.values() if d.name in who.datasets]
-    shares = await _while_there(request, asyncio.gather(*(server.share(d, who) for d in theirs)))
-    left = {d.name: share for d, share in zip(theirs, shares, strict=True)}
-    text = server.metrics.text(left)
+    parts = await _while_there(request, asyncio.gather(*(server.left(d, who) for d in theirs)))
+    left = {d.name: part for d, part in zip(theirs, parts, strict=True)}
+    analysts = {a.name for a in server.config.analysts if a.datasets & who.datasets}
+    text = server.metrics.text(left, analysts, server.gauges())
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
@@ -715,8 +836,11 @@ def run(config: Config, say: Callable[[], None]) -> None:
     """
     import uvicorn
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    app = make_app(ServerState(config), closes=True, page=config.page)
+    handler = logging.StreamHandler()
+    handler.setFormatter(EventFormatter(config.log or "json"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    state = ServerState(config, log=RequestLog(config.log))
+    app = make_app(state, closes=True, page=config.page)
     # What is loaded by now stays: without this, looking through it for garbage stops all answers
     # for a tenth of a second now and then.
     gc.collect()
@@ -747,6 +871,9 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def _reply(problem: Problem) -> Response:
+    note = NOTE.get()
+    if note is not None:
+        note.code = problem.code
     return Response(problem.body(), problem.status, problem.headers, "application/json")
 
 

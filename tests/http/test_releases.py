@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from fractions import Fraction
 from functools import partial
 
 import duckdb
+import pandas as pd
 import pytest
 
 from sfumato.privacy.cost import Cost
-from tests.http.served import ADA, CONFIG, CORA, WORKLOAD, asked, bearer, served, write_served
+from sfumato.release.release import Release
+from tests.http.served import ADA, BOB, CONFIG, CORA, WORKLOAD, asked, bearer, served, write_served
 
 
 def analyst(client, name):
@@ -24,9 +27,10 @@ def test_a_release_is_opened_again_at_no_cost(fresh):
     assert people.releases(cora) == []
     body = fresh.post("/datasets/people/release", json=asked(0.5), headers=bearer(ADA)).json()
     share = people.ledger.remaining("ada").share
-    ((key, entry, request),) = people.releases(ada)
-    assert (key, entry.sequence) == (body["key"], body["entry"])
-    assert request.workload == asked()["workload"]
+    (past,) = people.releases(ada)
+    key = past.key
+    assert (key, past.entry.sequence) == (body["key"], body["entry"])
+    assert past.request.workload == asked()["workload"]
     for is_forgotten in (False, True):
         if is_forgotten:
             people._results._things.clear()
@@ -43,6 +47,48 @@ def test_analysts_list_their_own_releases_only(fresh):
     fresh.post("/datasets/others/release", json=asked(0.1), headers=bearer(CORA)).raise_for_status()
     assert len(others.releases(analyst(fresh, "cora"))) == 1
     assert others.releases(analyst(fresh, "bob")) == []
+
+
+def test_the_list_of_releases_says_who_when_how_good_and_what_it_cost(fresh):
+    body = fresh.post("/datasets/people/release", json=asked(0.5), headers=bearer(ADA)).json()
+    for token in (ADA, CORA):
+        (past,) = fresh.get("/datasets/people/releases", headers=bearer(token)).json()
+        assert past["analyst"] == "ada"
+        assert past["budget"] == {"epsilon": 0.5}
+        assert {n: past[n] for n in ("key", "entry", "queries", "mechanism", "rmse", "cost")} == {
+            n: body[n] for n in ("key", "entry", "queries", "mechanism", "rmse", "cost")
+        }
+    assert fresh.get("/datasets/others/releases", headers=bearer(CORA)).json() == []
+    assert fresh.get("/datasets/people/releases", headers=bearer(BOB)).status_code == 404
+
+
+def test_files_of_a_release_are_written_once_and_spend_nothing(fresh, monkeypatch):
+    body = fresh.post("/datasets/people/release", json=asked(0.5), headers=bearer(ADA)).json()
+    share = fresh.app.server.datasets["people"].ledger.remaining("ada").share
+    saved, save = [], Release.save
+    monkeypatch.setattr(Release, "save", lambda *a, **k: saved.append(1) or save(*a, **k))
+    at = f"/datasets/people/releases/{body['key']}/files"
+    files = {
+        name: fresh.get(f"{at}/{name}", headers=bearer(ADA))
+        for name in ("answers.parquet", "answers.csv", "report.html", "provenance.json")
+    }
+    assert saved == [1]
+    assert {r.status_code for r in files.values()} == {200}
+    values = pd.read_parquet(io.BytesIO(files["answers.parquet"].content))["value"].tolist()
+    assert values == pytest.approx(body["answers"]["value"])
+    assert files["answers.csv"].headers["content-disposition"].endswith('"answers.csv"')
+    records = fresh.get(f"{at}/synthetic.parquet", headers=bearer(ADA))
+    assert len(pd.read_parquet(io.BytesIO(records.content))) > 0
+    assert fresh.get(f"{at}/report.html", headers=bearer(ADA)).status_code == 200
+    assert saved == [1, 1]
+    assert fresh.app.server.datasets["people"].ledger.remaining("ada").share == share
+    for wrong, status in (
+        (f"{at}/answers.exe", 404),
+        (f"/datasets/people/releases/{'0' * 64}/files/answers.csv", 404),
+        (f"/datasets/others/releases/{body['key']}/files/answers.csv", 404),
+        ("/datasets/people/releases/nothing/files/answers.csv", 422),
+    ):
+        assert fresh.get(wrong, headers=bearer(CORA)).status_code == status
 
 
 def test_progress_is_told_and_changes_nothing(fresh):

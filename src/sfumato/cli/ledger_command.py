@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``sfumato ledger``: create, raise, show, verify, freeze, unfreeze.
+"""``sfumato ledger``: create, raise, show, export, verify, freeze, unfreeze.
 
 A ledger is the durable record of what a table has spent. Its total is changed here alone, by
 somebody who gives a reason; whatever releases can only debit it.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.options import Json, examples
+from sfumato.cli.options import Json, examples, flag
 from sfumato.cli.output import Output, budget_document, check_ledger_folder, facts, heading, table
 from sfumato.domain.privacy_unit import (
     PrivacyUnit,
@@ -24,12 +24,13 @@ from sfumato.domain.privacy_unit import (
     unit_of,
 )
 from sfumato.errors import LedgerError
-from sfumato.ledger.account import percent, shares_of
+from sfumato.ledger.account import UNITS, percent, shares_of
 from sfumato.ledger.ledger import Ledger, Terms
+from sfumato.ledger.reader import export_lines, verify_export
 from sfumato.privacy.budget import Budget, check_neighbours
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from fractions import Fraction
 
     from rich.table import Table
@@ -360,12 +361,97 @@ def _entries_table(budget: Budget, entries: Sequence[Entry], shares: Sequence[Fr
     return table(columns, rows, text_columns=len(columns))
 
 
-@app.command("verify", epilog=examples("sfumato ledger verify adult.ledger"))
-def verify(path: LedgerFile, json: Json = False) -> None:
+@app.command(
+    "export",
+    epilog=examples(
+        "sfumato ledger export adult.ledger --output adult-audit.jsonl",
+        "sfumato ledger verify adult-audit.jsonl --export",
+    ),
+)
+def export(
+    path: LedgerFile,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to write; it must not be there (default: stdout)."
+        ),
+    ] = None,
+) -> None:
+    """Write every record with its hash, one line of JSON each, for an audit.
+
+    Who asked for what, what it cost, what the curator changed and why: all of
+    it, from the first record on. No answers and no private states.
+    """
+    ledger = _opened(path)
+    if output is None:
+        for line in _exported(ledger):
+            typer.echo(line, nl=False)
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            number = sum(1 for line in _exported(ledger) if file.write(line))
+    except OSError as error:
+        raise LedgerError(
+            f"{output} cannot be written ({error.strerror}); name a file that is not there yet, in "
+            "a folder that is"
+        ) from None
+    Output(False).note(f"{number} records of {path} in {output}")
+
+
+def _exported(ledger: Ledger) -> Iterator[str]:
+    """All lines, a page at a time."""
+    after = -1
+    while records := ledger.records(after):
+        yield from export_lines(records)
+        after = records[-1][0]
+
+
+def _verify_export(path: str, output: Output) -> None:
+    """Check the lines of an export, without the ledger."""
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            replay = verify_export(file)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise LedgerError(f"{path} cannot be read ({why}); check the path") from None
+    if replay.problems:
+        listed = "\n".join(f"  {problem}" for problem in replay.problems[:20])
+        raise LedgerError(f"the export {path} was changed, or its ledger is damaged\n{listed}")
+    records, head, share = len(replay.hashes), replay.hashes[-1], replay.account.spent / UNITS
+    output.result(
+        {"export": path, "is_whole": True, "records": records, "head": head, "spent_share": share},
+        heading(f"Export {path} is whole"),
+        facts(
+            [
+                ("records", f"{records}, each hash and each cost recomputed"),
+                ("spent", f"{100 * share:.4g}%"),
+                ("head", f"{head}; compare it with that of the ledger"),
+            ]
+        ),
+    )
+
+
+@app.command(
+    "verify",
+    epilog=examples(
+        "sfumato ledger verify adult.ledger",
+        "sfumato ledger verify adult-audit.jsonl --export",
+    ),
+)
+def verify(
+    path: LedgerFile,
+    export: Annotated[
+        bool, flag("--export", text="The file is what `sfumato ledger export` wrote.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Replay the chain of entries and recompute every cost.
 
     Exit code 2 if anything is off.
     """
+    if export:
+        _verify_export(path, Output(json))
+        return
     state = _opened(path).verify()
     if state.problems:
         listed = "\n".join(f"  {problem}" for problem in state.problems)

@@ -166,6 +166,18 @@ def all_records(transaction: Transaction) -> Iterator[tuple[int, str, str]]:
         yield sequence, str(digest), str(text)
 
 
+def records_after(
+    transaction: Transaction, after: int, at_most: int
+) -> Iterator[tuple[int, str, str]]:
+    """Yield (sequence, hash, text) of the records that follow one, oldest first."""
+    query = (
+        "SELECT sequence, hash, text FROM sfumato_record WHERE sequence > ? ORDER BY sequence "
+        "LIMIT ?"
+    )
+    for sequence, digest, text in transaction.rows(query, [after, at_most]):
+        yield int(str(sequence)), str(digest), str(text)
+
+
 def records_at(transaction: Transaction, places: Iterable[int]) -> list[tuple[str, str]]:
     """Return (hash, text) of some records, oldest first."""
     query = "SELECT sequence, hash, text FROM sfumato_record WHERE sequence IN (?)"

@@ -13,12 +13,13 @@ allowances are compared with it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from sfumato.digest import sha256
+from sfumato.digest import canonical_json, sha256
 from sfumato.domain.privacy_unit import Unit, check_unit
 from sfumato.errors import BudgetError, LedgerError
 from sfumato.ledger import ledger_tables as tables
@@ -69,7 +70,9 @@ __all__ = [
     "Replay",
     "Spent",
     "Verification",
+    "export_lines",
     "verify",
+    "verify_export",
 ]
 
 
@@ -302,6 +305,38 @@ def verify(store: Store, witness: LedgerWitness | None, budget: Budget) -> Verif
         unit=replay.unit,
         other_unit=tuple(replay.other_unit),
     )
+
+
+def export_lines(records: Iterable[tuple[int, str, str]]) -> Iterator[str]:
+    """Yield (sequence, hash, text) as lines of JSON, from which the chain can be checked again."""
+    for _, digest, text in records:
+        yield f'{{"hash":"{digest}","record":{text}}}\n'
+
+
+def verify_export(lines: Iterable[str]) -> Replay:
+    """Return the replay of exported lines; its ``problems`` say what is wrong with them.
+
+    Hashes, costs, totals and allowances are recomputed. What an export does not have is not
+    checked: answers, private states, and whether newer records were left out.
+
+    Raises:
+        LedgerError: There is no record, or the first one opens no ledger.
+    """
+    rows: list[tuple[int, str, str]] = []
+    for number, line in enumerate(lines):
+        try:
+            document = json.loads(line)
+            digest, text = str(document["hash"]), canonical_json(document["record"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise LedgerError(
+                f"line {number + 1} is no record of an exported ledger; export it again with "
+                "`sfumato ledger export`"
+            ) from None
+        rows.append((number, digest, text))
+    first = Record.read(rows[0][2]).fact if rows else None
+    if not isinstance(first, Opened):
+        raise LedgerError("an exported ledger begins with the record that opened it; export all")
+    return Replay.of(rows, first.budget)
 
 
 def _check_account(transaction: Transaction, replay: Replay) -> Iterator[str]:
@@ -654,6 +689,19 @@ class LedgerReader:
             for record in records
             if isinstance(record.fact, CURATORS)
         )
+
+    def records(self, after: int = -1, at_most: int = 5_000) -> list[tuple[int, str, str]]:
+        """Return records of the chain as they are stored, oldest first.
+
+        Args:
+            after: The number of the last record that was seen; -1 for none.
+            at_most: How many are returned.
+
+        Returns:
+            The number, the hash and the text of each; no more where there are none.
+        """
+        with self._chain.store.reading() as transaction:
+            return list(tables.records_after(transaction, after, at_most))
 
     def is_frozen(self) -> bool:
         """Whether the curator has frozen the ledger.

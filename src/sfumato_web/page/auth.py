@@ -36,8 +36,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.server.config import Analyst
-from sfumato_web.server.middleware import PAGE
-from sfumato_web.server.problems import Problem, no_token, too_many
+from sfumato_web.server.middleware import ANALYST, PAGE
+from sfumato_web.server.problems import Problem, no_token, not_in_role, too_many
+from sfumato_web.server.request_log import NOTE
 from sfumato_web.server.server_limits import Rates
 
 if TYPE_CHECKING:
@@ -238,6 +239,8 @@ class PageMiddleware:
     ) -> None:
         """One request over HTTP; a refusal is raised for ``RequestMiddleware`` to send."""
         path, method = scope["path"], scope["method"]
+        if login is not None:
+            scope[ANALYST] = login.who
         leave = _PageResponse(send).send
         if method not in ("GET", "HEAD"):
             _check_change(path, method, headers)
@@ -245,6 +248,8 @@ class PageMiddleware:
             response = await self._login(scope, receive, headers)
             await response(scope, receive, leave)
         elif path == f"{PREFIX}/logout" and method == "POST":
+            if login is not None:
+                self.server.log.add("sign-out", analyst=login.who.name)
             self.logins.end(_cookie(headers.get("cookie", "")))
             gone = _to(f"{PREFIX}/login")
             gone.delete_cookie(COOKIE, path=PREFIX)
@@ -293,6 +298,9 @@ class PageMiddleware:
         body = (await receive()).get("body", b"")  # the middleware has read it and knows its size
         token = (parse_qs(body.decode("latin-1")).get("token") or [""])[0].strip()
         who = self.server.tokens.holder(f"Bearer {token}")
+        self._tell(who)
+        if who is not None and not who.may_ask:
+            raise not_in_role(who.role)
         if who is None:
             wait = self._guesses.wait("")
             if wait > 0:
@@ -312,6 +320,18 @@ class PageMiddleware:
             secure=headers.get("x-forwarded-proto") == "https",
         )
         return response
+
+    def _tell(self, who: Analyst | None) -> None:
+        """Count and log a login, or one that is refused."""
+        outcome = "refused" if who is None or not who.may_ask else "ok"
+        self.server.metrics.signed_in(outcome)
+        note = NOTE.get()
+        self.server.log.add(
+            "sign-in",
+            request=None if note is None else note.request,
+            analyst=None if who is None else who.name,
+            outcome=outcome,
+        )
 
     async def _socket(
         self,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from html import escape, unescape
 from math import ceil, log10
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from nicegui import app as pages
@@ -21,7 +20,7 @@ from starlette.responses import Response
 
 from sfumato.cli.output import counts
 from sfumato.ledger.account import percent
-from sfumato.privacy.budget import number_text
+from sfumato.privacy.budget import Budget, number_text
 from sfumato.privacy.cost import composed_epsilon
 from sfumato.release.answers import group_frame, named_groups
 from sfumato.release.charts import chart_of, chart_rank
@@ -46,7 +45,7 @@ from sfumato_web.page.layout import (
 from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.page.plan_draft import Draft, in_words
 from sfumato_web.server.models import canonical, statements_document
-from sfumato_web.server.problems import Problem
+from sfumato_web.server.release_files import FILES, file_of, opened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from sfumato.release.charts import Chart as Drawn
     from sfumato.release.release import Release
     from sfumato.run.linear import Plan
-    from sfumato_web.server.dataset import GuardedDataset, ReleaseTask
+    from sfumato_web.server.dataset import GuardedDataset, PastRelease, ReleaseTask
     from sfumato_web.server.models import ReleaseAsked
 
 __all__ = [
@@ -67,13 +66,6 @@ __all__ = [
 ]
 
 
-FILES: Final = {
-    "answers.parquet": ("answers", "application/vnd.apache.parquet", "all answers"),
-    "answers.csv": ("answers_csv", "text/csv", "all answers"),
-    "synthetic.parquet": ("synthetic", "application/vnd.apache.parquet", "made-up records"),
-    "report.html": ("report", "text/html", "to read and send around"),
-    "provenance.json": ("provenance", "application/json", "how it was made"),
-}
 _NUMBERS: Final = (*DERIVED_NUMBERS, "value", "standard_error", "low", "high")
 _SHARES: Final = {"share": "value", "share_low": "low", "share_high": "high"}
 
@@ -84,7 +76,7 @@ def register() -> None:
     @page("/release", "Release", "What was released, to be opened again at no cost.")
     async def _list(visitor: Visitor) -> None:
         releases = [
-            (dataset, *each)
+            (dataset, each)
             for dataset in visitor.datasets
             for each in await visitor.on_ledger(dataset, dataset.releases, visitor.who)
         ]
@@ -92,17 +84,18 @@ def register() -> None:
             empty("Nothing released yet", "Plan a release first; its answers will be listed here.")
             ui.link("To the plan", "/plan")
             return
-        with card("Your releases", "Newest first in each table."):
-            for dataset, key, entry, request in releases:
+        is_all = visitor.who.is_curator
+        with card("All releases" if is_all else "Your releases", "Newest first in each table."):
+            for dataset, each in releases:
                 with ui.element("div").classes("line apart"):
-                    text = ", ".join(in_words(e) for e in request.workload)
-                    ui.link(f"{dataset.name}: {text}", f"/release/{dataset.name}/{key}")
-                    paragraph(f"entry {entry.sequence}, {entry.time[:10]}", "note")
+                    text = ", ".join(in_words(e) for e in each.request.workload)
+                    ui.link(f"{dataset.name}: {text}", f"/release/{dataset.name}/{each.key}")
+                    paragraph(_about(each, names_analyst=is_all), "note")
 
     @page("/release/{name}/{key}", "Release", at="Release")
     async def _one(visitor: Visitor) -> None:
         dataset, key = _named(visitor)
-        request, result = await visitor.work(_opened, dataset, key)
+        request, result = await visitor.work(opened, dataset, key)
         left = await visitor.on_ledger(dataset, dataset.ledger.remaining, visitor.who.name)
         _Shown(visitor, dataset, key, request, result, float(left.share)).build()
 
@@ -111,34 +104,29 @@ def register() -> None:
         visitor = visitor_of(request)
         dataset, key = _named(visitor)
         file = str(request.path_params["file"])
-        if file not in FILES:
-            raise Problem(404, "not-found", f"there is no such file; there are {', '.join(FILES)}")
-        body = await visitor.work(_written, dataset, key, file)
+        body = await visitor.work(file_of, dataset, key, file)
         disposition = {"Content-Disposition": f'attachment; filename="{file}"'}
         return Response(body, media_type=FILES[file][1], headers=disposition)
+
+
+def _about(release: PastRelease, *, names_analyst: bool) -> str:
+    """Of one release in the list: how good it is, what it cost, by whom and when."""
+    summary, budget = release.summary, Budget(**release.request.budget.model_dump())
+    error = summary.get("rmse")
+    parts = [
+        f"± {counts(error)}" if isinstance(error, float) else "",
+        str(summary.get("mechanism", "")),
+        budget.describe(),
+        f"by {release.analyst}" if names_analyst else "",
+        f"{release.entry.time[:16].replace('T', ' ')} UTC",
+        f"entry {release.entry.sequence}",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _named(visitor: Visitor) -> tuple[GuardedDataset, str]:
     params = visitor.request.path_params
     return visitor.dataset(str(params["name"])), str(params["key"])
-
-
-def _opened(dataset: GuardedDataset, key: str) -> tuple[ReleaseAsked, Release]:
-    release = dataset.released(key)
-    if release is None:
-        raise Problem(404, "not-found", "no release has this key; Release lists yours")
-    return release
-
-
-def _written(dataset: GuardedDataset, key: str, file: str) -> bytes:
-    """One file of a release, written into a folder that is gone afterwards; all of it public."""
-    request, result = _opened(dataset, key)
-    kind = FILES[file][0]
-    with TemporaryDirectory(prefix="sfumato-") as folder:
-        kinds = {"synthetic": kind == "synthetic", "csv": kind == "answers_csv"}
-        shares = request.shares and bool(result.rows)
-        paths = result.save(folder, level=request.level, shares=shares, **kinds)
-        return paths[kind].read_bytes()
 
 
 class _Shown:

@@ -25,6 +25,7 @@ from sfumato.workload.question import Question, plain_count
 from sfumato.workload.statements.sql import sql
 from sfumato_web.server.models import canonical
 from sfumato_web.server.problems import Problem, exhausted, key_reused
+from sfumato_web.server.request_log import NOTE
 from sfumato_web.server.scheduler import Scheduler
 from sfumato_web.server.server_limits import LIMITS, check_questions
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sfumato.session.session import Session
     from sfumato.session.session_answers import Answer
     from sfumato_web.server.config import Analyst
+    from sfumato_web.server.request_log import RequestLog, RequestNote
     from sfumato_web.server.responses import Metrics, ResponseStore
     from sfumato_web.server.server_limits import LimitsTable
 
@@ -84,6 +86,7 @@ class Waiting:
     name: str | None
     loop: asyncio.AbstractEventLoop
     body: asyncio.Future[bytes]
+    note: RequestNote | None = None
 
 
 class _Queue:
@@ -135,9 +138,10 @@ class QuestionBatcher:
         limits: LimitsTable,
         store: ResponseStore,
         metrics: Metrics,
+        log: RequestLog,
     ) -> None:
         self.dataset, self.session, self.ledger = dataset, session, ledger
-        self._limits, self._store, self._metrics = limits, store, metrics
+        self._limits, self._store, self._metrics, self._log = limits, store, metrics, log
         self._texts: OrderedDict[str, ParsedText] = OrderedDict()
         self._text_bytes = 0
         self._reading = Lock()
@@ -194,7 +198,7 @@ class QuestionBatcher:
             return stored
         loop = asyncio.get_running_loop()
         body: asyncio.Future[bytes] = loop.create_future()
-        self._queue.put(Waiting(parsed, who.name, name, loop, body))
+        self._queue.put(Waiting(parsed, who.name, name, loop, body, NOTE.get()))
         return await body
 
     async def key(self, text: str, who: Analyst) -> str:
@@ -299,6 +303,7 @@ class QuestionBatcher:
             if isinstance(outcome, Exception):
                 results[id(waiting)] = self._refusal(outcome, analyst)
             else:
+                self._count(waiting, outcome)
                 results[id(waiting)] = self._store_body(waiting.parsed, outcome)
         return results
 
@@ -307,9 +312,18 @@ class QuestionBatcher:
             return exhausted(str(fault), self.ledger.remaining(analyst))
         return fault
 
+    def _count(self, waiting: Waiting, answer: Answer | GroupAnswer) -> None:
+        """What it was, for the metrics, and what it cost, for the log."""
+        is_stored = answer.is_stored
+        self._metrics.answered(self.dataset, "stored" if is_stored else answer.how)
+        if answer.is_paid and not is_stored:
+            self._metrics.debited(self.dataset, waiting.analyst)
+            cost = [dict(part) for part in answer.cost]
+            place = (self.dataset, waiting.analyst, None, cost, "ask")
+            self._log.spent(waiting.note, *place)
+
     def _store_body(self, parsed: ParsedText, answer: Answer | GroupAnswer) -> bytes:
         """The body; the ledger has all answers for ever, the store keeps words and shapes."""
-        self._metrics.answered(self.dataset, answer.how)
         body = self._body(parsed.key, answer)
         if parsed.is_single:
             return self._store.remember(self.dataset, parsed.view, body)

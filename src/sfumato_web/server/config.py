@@ -51,6 +51,7 @@ from sfumato.text import did_you_mean, listing
 from sfumato.toml import KeyPath, TomlFile, read_toml, validated
 from sfumato.types import Neighbours
 from sfumato.vault.sources import CsvSource, DerivedSource, SqlSource
+from sfumato_web.server.request_log import LogFormat
 from sfumato_web.server.server_limits import LimitsTable
 from sfumato_web.server.tokens import HASH
 
@@ -73,7 +74,7 @@ __all__ = [
 ]
 
 
-Role = Literal["analyst", "curator"]
+Role = Literal["analyst", "curator", "auditor", "scraper"]
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
@@ -84,6 +85,7 @@ class _Server(FileTable):
     state: Text = "server.state"
     grid_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = 10.0
     page: bool = True
+    log: LogFormat = "json"
 
 
 class _Session(SessionTable, PlannedTable):
@@ -165,6 +167,21 @@ class Analyst:
         """Whether this person may see all of a ledger and freeze a dataset."""
         return self.role == "curator"
 
+    @property
+    def may_ask(self) -> bool:
+        """Whether this person may plan, ask and spend."""
+        return self.role in ("analyst", "curator")
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether this person may read all of a ledger, whoever spent it."""
+        return self.role in ("curator", "auditor")
+
+    @property
+    def may_scrape(self) -> bool:
+        """Whether this token reads the metrics."""
+        return self.role in ("curator", "scraper")
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -178,6 +195,7 @@ class Config:
     datasets: Mapping[str, DatasetConfig]
     analysts: tuple[Analyst, ...]
     page: bool = True
+    log: LogFormat | None = None
 
 
 def read_config(path: str | Path) -> Config:
@@ -206,6 +224,7 @@ def read_config(path: str | Path) -> Config:
         datasets=datasets,
         analysts=analysts,
         page=tables.server.page,
+        log=tables.server.log,
     )
 
 
@@ -358,6 +377,12 @@ def _analyst(
                 f"{listing(list(datasets))}",
                 (*at, "datasets", place),
             )
+    if table.allowance and table.role in ("auditor", "scraper"):
+        raise file.error(
+            f"an allowance for somebody with the role {table.role!r}, who cannot spend; leave it "
+            "out, or make the role analyst or curator",
+            (*at, "allowance"),
+        )
     for dataset in table.allowance:
         if dataset not in theirs:
             raise file.error(

@@ -47,12 +47,13 @@ from sfumato_web.server.models import (
     statements_document,
 )
 from sfumato_web.server.problems import Problem, exhausted, key_reused, not_valid
+from sfumato_web.server.release_files import FILES
 from sfumato_web.server.responses import NewestCache
 from sfumato_web.server.scheduler import Scheduler, plan_of, stop_if_abandoned, workload_of
 from sfumato_web.server.server_limits import LIMITS, check_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from sfumato.ledger.account import Remaining
     from sfumato.privacy.cost import Cost
@@ -62,10 +63,12 @@ if TYPE_CHECKING:
     from sfumato.session.session import Session
     from sfumato.types import Noise, Progress
     from sfumato.workload.workload import Workload
+    from sfumato_web.server.request_log import RequestLog
     from sfumato_web.server.responses import Metrics, ResponseStore
 
 __all__ = [
     "GuardedDataset",
+    "PastRelease",
     "ReleaseTask",
 ]
 
@@ -95,6 +98,39 @@ class ReleaseTask:
     former: tuple[str, str]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class PastRelease:
+    """A release that can be opened again.
+
+    Attributes:
+        key: of its body.
+        entry: the debit that paid for it.
+        analyst: who asked for it first in these words.
+        request: what was asked.
+        summary: queries, mechanism and error; empty for releases of earlier versions.
+    """
+
+    key: str
+    entry: Entry
+    analyst: str
+    request: ReleaseAsked
+    summary: Mapping[str, object]
+
+    def as_json(self) -> dict[str, object]:
+        """What the list of releases says of it."""
+        return {
+            "key": self.key,
+            "entry": self.entry.sequence,
+            "time": self.entry.time,
+            "analyst": self.analyst,
+            "workload": self.request.workload,
+            "budget": self.request.budget.model_dump(exclude_none=True),
+            "cost": self.entry.cost.as_json(),
+            **{name: self.summary.get(name) for name in ("queries", "mechanism", "rmse")},
+            "files": list(FILES),
+        }
+
+
 def _former_paid(about: str, request: PlanAsked) -> str:
     """The key of a measurement as it once was: that of the JSON as it came."""
     paid = request.model_dump(exclude={"project", "level", "shares"})
@@ -110,9 +146,15 @@ class GuardedDataset:
     """One dataset of the server."""
 
     def __init__(
-        self, dataset: DatasetConfig, server: Config, store: ResponseStore, metrics: Metrics
+        self,
+        dataset: DatasetConfig,
+        server: Config,
+        store: ResponseStore,
+        metrics: Metrics,
+        log: RequestLog,
     ) -> None:
         self.name, self.config = dataset.name, dataset
+        self._metrics, self._log = metrics, log
         self.limits, self.store = server.limits, store
         self.ledger = open_ledger(dataset, server)
         unit = None if (about := person_json(dataset.unit)) is None else list(about.values())
@@ -135,13 +177,19 @@ class GuardedDataset:
         self._brake = Scheduler(1, 1, most, f"brake of {self.name}")
         self._checks = Scheduler(2, 1, most, f"checks of {self.name}")
         self.describer = TableDescriber(
-            self._about, dataset, self.ledger, store, self._releasing, self.check_fits
+            self._about,
+            dataset,
+            self.ledger,
+            store,
+            self._releasing,
+            self.check_fits,
+            self._note_debits,
         )
         self._batcher: QuestionBatcher | None = None
         if dataset.session is not None:
             session = _session(dataset, dataset.session, self.ledger)
             self._batcher = QuestionBatcher(
-                self.name, session, self.ledger, self.limits, store, metrics
+                self.name, session, self.ledger, self.limits, store, metrics, log
             )
 
     async def on_ledger(self, who: Analyst, function: Callable[..., T], *arguments: object) -> T:
@@ -154,8 +202,19 @@ class GuardedDataset:
 
     async def freeze(self, who: Analyst, is_frozen: bool, reason: str) -> dict[str, bool]:
         """Stop new answers or let them be asked again, at once, whatever else is waiting."""
-        reason = f"by {who.name}: {reason}"
-        return await self._brake.run(who.name, partial(self.set_frozen, is_frozen, reason))
+        said = f"by {who.name}: {reason}"
+        state = await self._brake.run(who.name, partial(self.set_frozen, is_frozen, said))
+        self._log.add("freeze" if is_frozen else "unfreeze", dataset=self.name, analyst=who.name)
+        return state
+
+    def _note_debits(
+        self, before: int, entries: Iterable[Entry | None], who: Analyst, act: str
+    ) -> None:
+        """Log the debits that are newer than this version of the ledger."""
+        for entry in entries:
+            if entry is not None and entry.sequence > before:
+                self._metrics.debited(self.name, who.name)
+                self._log.debit(self.name, who.name, entry.sequence, entry.cost.as_json(), act)
 
     async def check_ledger(self) -> None:
         """Whether the ledger can be written; raises why, if not. Nothing is."""
@@ -339,13 +398,22 @@ class GuardedDataset:
             if plan.stored_key(self.ledger, task.former) is None:
                 plan = self._fitting(plan, request, task.workload, paid, who)
                 self._check_left(paid, plan, who)
+            before = self.ledger.version()
             stop_if_abandoned()  # the last time: what is debited below is also drawn and stored
             result = self._measured(plan, task, who.name, progress)
             self._results.put(key, result)
             stored_key = plan.stored_key(self.ledger, task.former)
             entry = None if stored_key is None else self.ledger.entry(stored_key)
+            self._note_debits(before, [entry], who, "release")
             body = self._body(key, request, result, entry)
+            forecast = result.forecast
+            summary = {
+                "queries": forecast.workload.queries,
+                "mechanism": forecast.mechanism,
+                "rmse": forecast.rmse,
+            }
             record = {"analyst": who.name, "asked": _fields(request), "paid": stored_key}
+            record |= {"summary": summary}
             bodies = [(self.name, key, body), (self.name, ASKED + key, canonical(record))]
             return self.store.keep(bodies)[0]
 
@@ -383,10 +451,12 @@ class GuardedDataset:
             if plan.stored_key(self.ledger) is None:
                 self._check_refused(paid, who)
                 self._check_left(paid, plan, who)
+            before = self.ledger.version()
             stop_if_abandoned()  # the last time: what is debited below is also drawn and stored
             result = plan.release(
                 self.config.source, self.ledger, name=self.config.table_id, analyst=who.name
             )
+            self._note_debits(before, [result.entry], who, "select")
             document = {"key": key, "dataset": self.name, **plan.as_json()}
             document["entry"] = None if result.entry is None else result.entry.sequence
             document["answers"] = frame_columns(result.frame())
@@ -434,16 +504,17 @@ class GuardedDataset:
                 self._results.put(key, result)
         return request, result
 
-    def releases(self, who: Analyst) -> list[tuple[str, Entry, ReleaseAsked]]:
-        """Releases that can be opened again: key, debit, request; all of them for a curator."""
+    def releases(self, who: Analyst) -> list[PastRelease]:
+        """Releases that can be opened again, newest first; all of them for a curator."""
         releases = []
         for name, data in self.store.beginning(self.name, ASKED):
             record = json.loads(data)
             request = ReleaseAsked.model_validate(record["asked"])
             entry = self.ledger.entry(record.get("paid") or _former_paid(self._about, request))
-            if entry is not None and (who.is_curator or record["analyst"] == who.name):
-                releases.append((name.removeprefix(ASKED), entry, request))
-        return sorted(releases, key=lambda each: -each[1].sequence)
+            if entry is not None and (who.sees_all or record["analyst"] == who.name):
+                key, summary = name.removeprefix(ASKED), record.get("summary", {})
+                releases.append(PastRelease(key, entry, record["analyst"], request, summary))
+        return sorted(releases, key=lambda each: -each.entry.sequence)
 
     def _measured(
         self, plan: Plan, task: ReleaseTask, analyst: str | None, progress: Progress | None
@@ -469,7 +540,7 @@ class GuardedDataset:
 
     def ledger_document(self, who: Analyst, after: int) -> dict[str, object]:
         """What was spent: all of it for a curator, one's own for an analyst."""
-        is_all = who.is_curator
+        is_all = who.sees_all
         entries = [
             e
             for e in self.ledger.entries()

@@ -9,7 +9,7 @@ gets the same bytes for ever, whoever sends it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from threading import Lock
@@ -43,6 +43,10 @@ Checked = Callable[[str, Cost, Budget, "Analyst"], None]
 """Refuses a cost that does not fit what is left: (key, cost, budget, who)."""
 
 
+Noted = Callable[[int, Iterable["Entry | None"], "Analyst", str], None]
+"""Logs the debits that are newer than a version of the ledger: (version, debits, who, act)."""
+
+
 @dataclass(frozen=True, eq=False)
 class TableDescriber:
     """Descriptions and discoveries of one dataset of the server.
@@ -54,6 +58,7 @@ class TableDescriber:
         store: the bodies that were sent.
         releasing: held while something of the table is released.
         check_left: refuses before the table is read.
+        note: logs what was debited.
     """
 
     about: str
@@ -62,6 +67,7 @@ class TableDescriber:
     store: ResponseStore
     releasing: Lock
     check_left: Checked
+    note: Noted
 
     def columns(self) -> tuple[str, ...]:
         """The columns that may be described: those of the schema, and those opened for it."""
@@ -121,6 +127,7 @@ class TableDescriber:
                 return stored
             for cost in _costs(plan):
                 self.check_left(key, cost, plan.budget, who)
+            before = self.ledger.version()
             stop_if_abandoned()  # the last time: what is debited below is also drawn and stored
             result = plan.release(
                 self.config.source,
@@ -129,6 +136,8 @@ class TableDescriber:
                 analyst=who.name,
                 progress=progress,
             )
+            every = (result.votes, result.discovery, result.release)
+            self.note(before, [p.entry for p in every if p is not None], who, "describe")
             body = canonical(self._description(key, result))
             return self.store.keep([(self.config.name, key, body)])[0]
 
@@ -183,6 +192,7 @@ class TableDescriber:
                 return stored
             if plan.stored_key(self.ledger) is None:
                 self.check_left(paid, plan.cost, plan.budget, who)
+            before = self.ledger.version()
             stop_if_abandoned()  # the last time: what is debited below is also drawn and stored
             result = plan.release(
                 self.config.source,
@@ -191,6 +201,7 @@ class TableDescriber:
                 analyst=who.name,
                 progress=progress,
             )
+            self.note(before, [result.entry], who, "discover")
             body = canonical(self._discovery(key, result))
             return self.store.keep([(self.config.name, key, body)])[0]
 

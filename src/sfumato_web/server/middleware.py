@@ -15,7 +15,6 @@ import json
 import logging
 import math
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -25,17 +24,27 @@ from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sfumato.errors import SfumatoError, place_of
-from sfumato_web.server.problems import Problem, disconnected, no_token, problem_of, too_many
+from sfumato_web.server.problems import (
+    Problem,
+    disconnected,
+    no_token,
+    not_in_role,
+    problem_of,
+    too_many,
+)
+from sfumato_web.server.request_log import NOTE, RequestNote
 from sfumato_web.server.server_limits import is_too_deep
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from sfumato_web.app import ServerState
+    from sfumato_web.server.config import Analyst
     from sfumato_web.server.server_limits import LimitsTable
 
 __all__ = [
     "ANALYST",
+    "METRICS",
     "ON_GRID",
     "OPEN_PATHS",
     "PAGE",
@@ -53,6 +62,9 @@ SERVER: Final = "sfumato.state"
 ROUTE: Final = "sfumato.route"
 _BUSY: Final = re.compile("/datasets/(?P<name>[^/]+)/(?P<route>[a-z]+)(?:/(?P<key>[^/]+))?")
 PAGE: Final = "/page"
+METRICS: Final = "/metrics"
+GONE: Final = 499  # of a request whose connection was closed before its answer, as in nginx
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
 ANYBODY: Final = ""  # no analyst has this name
 
@@ -87,7 +99,7 @@ class RequestMiddleware:
         self.app, self.server = app, server
         self._busy = dict(busy or {})
         self._page = page_app
-        self._inside: Counter[str] = Counter()
+        self._inside = server.inside
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or refuse it."""
@@ -97,7 +109,9 @@ class RequestMiddleware:
             inner = (self._page or self.app) if is_browser else self.app
             await inner(scope, receive, send)
             return
-        sender = _ResponseSender(scope, send, self.server)
+        note = RequestNote()
+        NOTE.set(note)
+        sender = _ResponseSender(scope, send, self.server, note)
         name: str | None = None
         try:
             headers = dict(scope["headers"])
@@ -110,6 +124,7 @@ class RequestMiddleware:
         finally:
             if name is not None:
                 self._inside[name] -= 1
+            sender.finish()
 
     def _inner(self, scope: Scope) -> ASGIApp:
         """The page, a busy route, or the framework with all the others."""
@@ -136,13 +151,14 @@ class RequestMiddleware:
         who = self.server.tokens.holder(headers.get(b"authorization", b"").decode("latin-1"))
         if who is None:
             raise no_token()
+        scope[ANALYST] = who
+        _check_role(who, scope["method"], scope["path"])
         # Curators can always reach the brake, however many others there are.
         if not who.is_curator and self._inside.total() >= self.server.config.limits.concurrent:
             raise too_many(1)
         wait = self.server.rates.wait(who.name)
         if wait > 0:
             raise too_many(math.ceil(wait))
-        scope[ANALYST] = who
         return self._counted(who.name)
 
     def _counted(self, name: str) -> str:
@@ -172,6 +188,14 @@ class RequestMiddleware:
                 f"the JSON is nested more than {limits.json_depth} deep; write it flatter",
             )
         return body
+
+
+def _check_role(who: Analyst, method: str, path: str) -> None:
+    """What roles that never spend may not even try; what is left is for each route to say."""
+    if who.role == "scraper" and path != METRICS:
+        raise not_in_role(who.role)
+    if who.role == "auditor" and (method not in ("GET", "HEAD") or path == METRICS):
+        raise not_in_role(who.role)
 
 
 def _is_page(path: str) -> bool:
@@ -221,10 +245,12 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 class _ResponseSender:
     """Sends the response of one request: at its time, with security headers, once."""
 
-    def __init__(self, scope: Scope, send: Send, server: ServerState) -> None:
-        self._scope, self._send, self._server = scope, send, server
+    def __init__(self, scope: Scope, send: Send, server: ServerState, note: RequestNote) -> None:
+        self._scope, self._send, self._server, self._note = scope, send, server, note
         self._arrived = server.grid.clock()
         self._has_left = False
+        self._status = GONE
+        self._seconds = 0.0
 
     async def send(self, message: Message) -> None:
         """Pass a message on; the first one waits for its time and gets the headers."""
@@ -234,15 +260,45 @@ class _ResponseSender:
             self._has_left = True
             headers = message.get("headers", ())
             if self._scope.get(ROUTE) != PAGE or _POLICY not in dict(headers):
-                message = {**message, "headers": [*headers, *_SECURITY]}
-            path = getattr(self._scope.get("route"), "path", "none")
-            self._server.metrics.request(str(self._scope.get(ROUTE, path)), message["status"])
+                headers = [*headers, *_SECURITY]
+            identity = (b"x-request-id", self._note.request.encode())
+            message = {**message, "headers": [*headers, identity]}
+            self._status, self._seconds = message["status"], self._took()
         await self._send(message)
+
+    def _took(self) -> float:
+        """Seconds since the request came: whole steps of the grid for what waits for it."""
+        grid = self._server.grid
+        seconds = grid.clock() - self._arrived
+        return grid.step * round(seconds / grid.step) if ON_GRID in self._scope else seconds
+
+    def finish(self) -> None:
+        """Count the request, and log it."""
+        scope, server, who = self._scope, self._server, self._scope.get(ANALYST)
+        route = str(scope.get(ROUTE, getattr(scope.get("route"), "path", "none")))
+        name = None if who is None else who.name
+        server.metrics.request(route, self._status, self._seconds, name)
+        dataset = scope.get("path_params", {}).get("name")
+        is_theirs = who is not None and dataset in who.datasets
+        server.log.add(
+            "request",
+            request=self._note.request,
+            analyst=name,
+            role=None if who is None else who.role,
+            method=scope["method"] if scope["method"] in _METHODS else "other",
+            route=route,
+            dataset=dataset if is_theirs else None,
+            status=self._status,
+            error=self._note.code,
+            milliseconds=round(1000 * self._seconds, 1),
+            spent=self._note.spent or None,
+        )
 
     async def refuse(self, problem: Problem) -> None:
         """Send a refusal, unless an answer is on its way already."""
         if self._has_left:
             return
+        self._note.code = problem.code
         body = problem.body()
         headers = [
             (b"content-type", b"application/json"),

@@ -41,6 +41,7 @@ __all__ = [
     "Estimated",
     "FreezeAsked",
     "LedgerShown",
+    "PastReleaseShown",
     "PlanAsked",
     "PlanShown",
     "Readiness",
@@ -290,6 +291,22 @@ class StatementShown(BaseModel):
 
     sql: str
     columns: list[ColumnShown]
+
+
+class PastReleaseShown(BaseModel):
+    """A release that was made before; what an earlier version did not note is null."""
+
+    key: str
+    entry: Annotated[int, Field(description="the debit in the ledger that paid for it")]
+    time: str
+    analyst: str
+    workload: list[dict[str, Any]]
+    budget: dict[str, float | str]
+    cost: Any
+    queries: int | None
+    mechanism: str | None
+    rmse: float | None
+    files: Annotated[list[str], Field(description="at releases/KEY/files/NAME")]
 
 
 class Released(BaseModel):

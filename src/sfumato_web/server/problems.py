@@ -41,6 +41,7 @@ __all__ = [
     "no_dataset",
     "no_token",
     "not_curator",
+    "not_in_role",
     "not_valid",
     "problem_of",
     "too_many",
@@ -116,6 +117,16 @@ def no_token() -> Problem:
 def not_curator() -> Problem:
     """What only a curator may do."""
     return Problem(403, "not-curator", "only a curator may do this; ask yours")
+
+
+def not_in_role(role: str) -> Problem:
+    """What somebody of this role may never do, whatever the dataset."""
+    may = {
+        "auditor": "an auditor reads ledgers, releases and the audit trail, and changes nothing",
+        "scraper": "this token reads /metrics, and nothing else",
+    }
+    message = may.get(role, "only a curator, an auditor or a scraper may read this")
+    return Problem(403, "not-in-role", f"{message}; ask your curator for another role")
 
 
 def no_dataset() -> Problem:

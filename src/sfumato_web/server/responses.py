@@ -8,8 +8,8 @@ is public. A store that is lost loses no budget: answers are made again from the
 ``NewestCache`` keeps the newest few things of a kind in memory. ``Grid`` says when an answer may
 leave, so that its time tells nothing.
 
-`Metrics` has the counters of responses and answers in the text format of Prometheus;
-none of them depends on a value of the data.
+`Metrics` has the counters of responses, answers and debits, and how long responses took, in the
+text format of Prometheus; none of them depends on a value of the data.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import asyncio
 import math
 import os
 import sqlite3
+from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
-from threading import Lock
+from threading import Lock, active_count
 from time import monotonic
 from typing import Final, Generic, TypeVar
 
@@ -31,9 +33,12 @@ from sfumato.errors import SfumatoError
 
 __all__ = [
     "Grid",
+    "Left",
     "Metrics",
     "NewestCache",
     "ResponseStore",
+    "Sample",
+    "process_gauges",
     "prometheus",
 ]
 
@@ -266,72 +271,191 @@ class Grid:
                 return
 
 
+BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Seconds: the upper ends of the buckets of latencies."""
+
+Sample = tuple[Mapping[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of a dataset: of the table, and of each allowance; None if not readable now."""
+
+    share: float | None
+    allowances: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class _Latency:
+    """How often a route answered within each bucket, and how long it took in all."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    seconds: float = 0.0
+
+    def samples(self, route: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+        """The lines of a histogram: (suffix, labels, value)."""
+        ends = (*(f"{end:g}" for end in BUCKETS), "+Inf")
+        for end, number in zip(ends, accumulate(self.counts), strict=True):
+            yield "_bucket", {"route": route, "le": end}, number
+        yield "_sum", {"route": route}, self.seconds
+        yield "_count", {"route": route}, sum(self.counts)
+
+
 class Metrics:
-    """Requests by route and status, questions by dataset and kind."""
+    """Requests by route, status and analyst, how long they took, debits, questions by kind.
+
+    Latencies are those that callers see: of whatever touched data, whole steps of the grid.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._requests: Counter[tuple[str, str]] = Counter()
+        self._latencies: dict[str, _Latency] = {}
+        self._analysts: Counter[tuple[str, str]] = Counter()
         self._answers: Counter[tuple[str, str]] = Counter()
+        self._debits: Counter[tuple[str, str]] = Counter()
+        self._sign_ins: Counter[str] = Counter()
 
-    def request(self, route: str, status: int) -> None:
+    def request(self, route: str, status: int, seconds: float, analyst: str | None) -> None:
         """Count one response."""
+        outcome = "ok" if status < 400 else "refused" if status < 500 else "failed"
         with self._lock:
             self._requests[route, str(status)] += 1
+            if analyst is not None:
+                self._analysts[analyst, outcome] += 1
+            latency = self._latencies.get(route)
+            if latency is None:
+                latency = self._latencies[route] = _Latency()
+            latency.counts[bisect_left(BUCKETS, seconds)] += 1
+            latency.seconds += seconds
 
     def answered(self, dataset: str, kind: str, number: int = 1) -> None:
-        """Count answers: ``new`` or ``stored``."""
+        """Count answers: ``paid``, ``free``, ``stored`` and so on."""
         with self._lock:
             self._answers[dataset, kind] += number
 
-    def text(self, remaining: Mapping[str, float | None]) -> str:
+    def debited(self, dataset: str, analyst: str) -> None:
+        """Count a debit."""
+        with self._lock:
+            self._debits[dataset, analyst] += 1
+
+    def signed_in(self, outcome: str) -> None:
+        """Count a login of the page: ``ok`` or ``refused``."""
+        with self._lock:
+            self._sign_ins[outcome] += 1
+
+    def text(
+        self,
+        left: Mapping[str, Left],
+        analysts: Collection[str] = (),
+        gauges: Mapping[str, tuple[str, str, Iterable[Sample]]] | None = None,
+    ) -> str:
         """The counters, with the share of each budget that remains.
 
         Args:
-            remaining: the share of each dataset that may be seen; None where its ledger cannot be
-                read now. Counters of other datasets are left out.
+            left: what is left of each dataset that may be seen. Counters of other datasets are
+                left out.
+            analysts: those of whom the caller may see how much they ask.
+            gauges: by name: kind, meaning and samples of what is measured now.
 
         Returns:
             The text that Prometheus reads.
         """
         with self._lock:
             requests, answers = dict(self._requests), dict(self._answers)
-        return "".join(
-            [
-                prometheus(
-                    "sfumato_requests_total",
-                    "counter",
-                    "responses by route and status",
-                    (({"route": r, "status": s}, n) for (r, s), n in sorted(requests.items())),
-                ),
-                prometheus(
-                    "sfumato_answers_total",
-                    "counter",
-                    "answers by dataset and kind",
-                    (
-                        ({"dataset": d, "kind": k}, n)
-                        for (d, k), n in sorted(answers.items())
-                        if d in remaining
-                    ),
-                ),
-                prometheus(
-                    "sfumato_budget_remaining_share",
-                    "gauge",
-                    "the share of each budget that is left; missing while a ledger cannot be read",
-                    (
-                        ({"dataset": d}, share)
-                        for d, share in remaining.items()
-                        if share is not None
-                    ),
-                ),
-                prometheus(
-                    "sfumato_ledger_up",
-                    "gauge",
-                    "whether the ledger of a dataset could be read",
-                    (({"dataset": d}, float(s is not None)) for d, s in remaining.items()),
-                ),
+            theirs, debits = dict(self._analysts), dict(self._debits)
+            sign_ins = dict(self._sign_ins)
+            latencies = [
+                (f"sfumato_request_seconds{suffix}", labels, value)
+                for route in sorted(self._latencies)
+                for suffix, labels, value in self._latencies[route].samples(route)
             ]
-        )
+        about = "how long responses took, in steps of the time grid where they touched data"
+        of_all: dict[str, tuple[str, str, Iterable[Sample]]] = {
+            "sfumato_requests_total": (
+                "counter",
+                "responses by route and status",
+                (({"route": r, "status": s}, n) for (r, s), n in sorted(requests.items())),
+            ),
+            "sfumato_analyst_requests_total": (
+                "counter",
+                "responses by analyst: ok, refused, failed",
+                (
+                    ({"analyst": a, "outcome": o}, n)
+                    for (a, o), n in sorted(theirs.items())
+                    if a in analysts
+                ),
+            ),
+            "sfumato_answers_total": (
+                "counter",
+                "answers to questions by dataset and kind",
+                (
+                    ({"dataset": d, "kind": k}, n)
+                    for (d, k), n in sorted(answers.items())
+                    if d in left
+                ),
+            ),
+            "sfumato_debits_total": (
+                "counter",
+                "debits by dataset and analyst, since the server started",
+                (
+                    ({"dataset": d, "analyst": a}, n)
+                    for (d, a), n in sorted(debits.items())
+                    if d in left
+                ),
+            ),
+            "sfumato_sign_ins_total": (
+                "counter",
+                "logins of the page by outcome",
+                (({"outcome": o}, n) for o, n in sorted(sign_ins.items())),
+            ),
+            "sfumato_budget_remaining_share": (
+                "gauge",
+                "the share of each budget that is left; missing while a ledger cannot be read",
+                (({"dataset": d}, x.share) for d, x in left.items() if x.share is not None),
+            ),
+            "sfumato_allowance_remaining_share": (
+                "gauge",
+                "the share of each allowance that is left",
+                (
+                    ({"dataset": d, "analyst": a}, share)
+                    for d, x in left.items()
+                    for a, share in sorted(x.allowances.items())
+                ),
+            ),
+            "sfumato_ledger_up": (
+                "gauge",
+                "whether the ledger of a dataset could be read",
+                (({"dataset": d}, float(x.share is not None)) for d, x in left.items()),
+            ),
+            **(gauges or {}),
+        }
+        texts = [prometheus(name, *rest) for name, rest in of_all.items()]
+        head = f"# HELP sfumato_request_seconds {about}\n# TYPE sfumato_request_seconds histogram\n"
+        return "".join([*texts, head, *(_sample(*line) for line in latencies)])
+
+
+def process_gauges() -> dict[str, tuple[str, str, Iterable[Sample]]]:
+    """Figures of this process, under the names that dashboards know; missing where unknown.
+
+    Processor time is in whole seconds: how long one count took shows on the grid of times only.
+    """
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = math.floor(used.ru_utime + used.ru_stime)
+    gauges: dict[str, tuple[str, str, Iterable[Sample]]] = {
+        "process_cpu_seconds_total": ("counter", "processor time, whole seconds", [({}, seconds)]),
+        "process_threads": ("gauge", "threads", [({}, active_count())]),
+    }
+    with suppress(OSError, ValueError, IndexError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        memory = pages * resource.getpagesize()
+        gauges["process_resident_memory_bytes"] = ("gauge", "resident memory", [({}, memory)])
+    with suppress(OSError):
+        number = sum(1 for _ in Path("/proc/self/fd").iterdir())
+        gauges["process_open_fds"] = ("gauge", "open file descriptors", [({}, number)])
+    return gauges
 
 
 def prometheus(
@@ -342,11 +466,13 @@ def prometheus(
     >>> prometheus("a_total", "counter", "all", [({"route": "/x"}, 2)])
     '# HELP a_total all\n# TYPE a_total counter\na_total{route="/x"} 2\n'
     """
-    lines = [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-    for labels, value in samples:
-        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        lines.append(f"{name}{{{inside}}} {value:.12g}")
-    return "\n".join(lines) + "\n"
+    head = f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
+    return head + "".join(_sample(name, labels, value) for labels, value in samples)
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{inside}}} {value:.12g}\n" if inside else f"{name} {value:.12g}\n"
 
 
 def _escaped(text: str) -> str:

@@ -17,7 +17,7 @@ import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -59,6 +59,7 @@ class _Job:
     lane: str | None
     call: Callable[[], Any]
     result: Future[Any] = field(default_factory=Future)
+    context: Context = field(default_factory=copy_context)
     is_abandoned: Event = field(default_factory=Event)
 
 
@@ -123,6 +124,12 @@ class Scheduler:
         """How many jobs are in line."""
         with self._lock:
             return sum(len(line) for line in self._lines.values())
+
+    @property
+    def at_work(self) -> int:
+        """How many jobs are at work."""
+        with self._lock:
+            return self._at_work.total()
 
     def close(self) -> None:
         """Finish what is in line and at work."""
@@ -198,15 +205,18 @@ class Scheduler:
 
     @staticmethod
     def _call(job: _Job) -> None:
-        _AT_WORK.set(job)
         try:
-            result = job.call()
+            result = job.context.run(_made, job)
         except BaseException as error:
             job.result.set_exception(error)
         else:
             job.result.set_result(result)
-        finally:
-            _AT_WORK.set(None)
+
+
+def _made(job: _Job) -> object:
+    """The result of a job, in the context of who asked for it."""
+    _AT_WORK.set(job)
+    return job.call()
 
 
 # The plan of a request, on any domain: sizes are checked before anything is built.

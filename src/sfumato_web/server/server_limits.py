@@ -57,6 +57,9 @@ class ServerLimits:
     ledger_entries: int = 1_000
     """Debits in one response; `next` leads to the others."""
 
+    audit_records: int = 5_000
+    """Records of a ledger in one response; the last one's number leads to the others."""
+
     # batcher: questions that are answered together
     batch_requests: int = 256
     """Requests of one round, which is one commit of the ledger."""
