@@ -18,11 +18,13 @@ from fastapi.testclient import TestClient
 
 from sfumato_web.app import ServerState, make_app, settings
 from sfumato_web.server.config import read_config
+from sfumato_web.server.request_log import RequestLog
 from sfumato_web.server.responses import Grid
 from sfumato_web.server.server_limits import Rates
 from sfumato_web.server.tokens import hash_of
 
 ADA, BOB, CORA = "sfu_ada", "sfu_bob", "sfu_cora"
+DORA, SAM = "sfu_dora", "sfu_sam"
 
 DOMAIN = """\
 [domain.age]
@@ -72,6 +74,18 @@ role = "curator"
 datasets = "all"
 """
 
+ROLES = f"""{CONFIG}
+[analysts.dora]
+token = "{hash_of(DORA)}"
+role = "auditor"
+datasets = ["people"]
+
+[analysts.sam]
+token = "{hash_of(SAM)}"
+role = "scraper"
+datasets = "all"
+"""
+
 WORKLOAD = [{"marginals": 1}, {"prefix": "age", "by": ["sex"]}]
 
 
@@ -117,13 +131,16 @@ class Clock:
 
 
 @contextmanager
-def served(path: Path, clock: Clock | None = None) -> Iterator[TestClient]:
+def served(
+    path: Path, clock: Clock | None = None, log: RequestLog | None = None
+) -> Iterator[TestClient]:
     """The server behind an ASGI transport; ``client.app.server`` is its state."""
     clock = clock or Clock()
     config = read_config(path)
     limits = config.limits
     grid = Grid(config.grid, clock, clock.sleep)
-    state = ServerState(config, grid, Rates(limits.requests_per_second, limits.burst, clock))
+    rates = Rates(limits.requests_per_second, limits.burst, clock)
+    state = ServerState(config, grid, rates, log)
     try:
         with TestClient(make_app(state), raise_server_exceptions=True) as client:
             yield client

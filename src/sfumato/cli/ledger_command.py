@@ -372,9 +372,7 @@ def export(
     path: LedgerFile,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Where to write; it must not be there (default: stdout)."
-        ),
+        typer.Option(metavar="FILE", help="A new file (default: standard output)."),
     ] = None,
 ) -> None:
     """Write every record with its hash, one line of JSON each, for an audit.

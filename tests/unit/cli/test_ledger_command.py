@@ -33,6 +33,26 @@ def test_verify_says_that_a_ledger_is_whole_and_refuses_one_that_was_changed(
     assert "damaged" in broken.err
 
 
+def test_an_export_is_checked_without_the_ledger_and_a_changed_one_is_refused(
+    folder: Path, run: Run
+) -> None:
+    assert run("release", folder / "release.toml", "-q").code == 0
+    path, out = folder / "people.ledger", folder / "audit.jsonl"
+    assert run("ledger", "export", path, "--output", out).code == 0
+    assert run("ledger", "export", path).out == out.read_text()
+    whole = run("ledger", "verify", out, "--export", "--json").document
+    state = run("ledger", "verify", path, "--json").document
+    names = ("records", "head", "spent_share")
+    assert {n: whole[n] for n in names} == {n: state[n] for n in names}
+    again = run("ledger", "export", path, "--output", out)
+    assert (again.code, "not there yet" in again.err) == (2, True)
+    out.write_text(out.read_text().replace('"kind":"debited"', '"kind":"burnt","debit":0', 1))
+    broken = run("ledger", "verify", out, "--export")
+    assert (broken.code, "was changed" in broken.err) == (2, True)
+    assert run("ledger", "verify", path, "--export").code == 2  # a ledger is no export
+    assert run("ledger", "verify", folder / "nothing.jsonl", "--export").code == 2
+
+
 def test_a_curator_freezes_a_ledger_and_lets_it_go_on(folder: Path, run: Run) -> None:
     path = folder / "people.ledger"
     assert run("release", folder / "release.toml", "-q").code == 0
