@@ -65,11 +65,11 @@ def _line(event: str, fields: Mapping[str, object], kind: LogFormat, now: dateti
     '{"time":"2026-01-02T03:04:05.000Z","event":"freeze","dataset":"people"}'
     """
     time = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    told = {"time": time, "event": event, **{k: v for k, v in fields.items() if v is not None}}
+    line = {"time": time, "event": event, **{k: v for k, v in fields.items() if v is not None}}
     if kind == "json":
-        return json.dumps(told, separators=(",", ":"))
-    words = (v if isinstance(v, str) else json.dumps(v) for v in list(told.values())[2:])
-    pairs = (f"{k}={w}" for k, w in zip(list(told)[2:], words, strict=True))
+        return json.dumps(line, separators=(",", ":"))
+    words = (v if isinstance(v, str) else json.dumps(v) for v in list(line.values())[2:])
+    pairs = (f"{k}={w}" for k, w in zip(list(line)[2:], words, strict=True))
     return " ".join([time, event, *pairs]).replace("\n", " ")
 
 
@@ -172,8 +172,8 @@ class EventFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         error = record.exc_info[1] if record.exc_info else None
-        told = record.getMessage()
+        message = record.getMessage()
         if isinstance(error, Exception):
-            told = f"unexpected {type(error).__name__} at {place_of(error)}"
-        fields = {"level": record.levelname.lower(), "logger": record.name, "message": told}
+            message = f"unexpected {type(error).__name__} at {place_of(error)}"
+        fields = {"level": record.levelname.lower(), "logger": record.name, "message": message}
         return _line("message", fields, self._kind, datetime.fromtimestamp(record.created, UTC))
