@@ -40,7 +40,6 @@ from bench.tell import Effort, is_within
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.public_draws import Draws, drawn_noise
-from sfumato.planning.views import as_planned
 from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import Refined, refined
 from sfumato.refine.problem import Grid
@@ -284,7 +283,7 @@ def _forecast(shape: tuple[int, ...], ways: int, epsilon: float) -> Forecast:
     for fewer in range(1, ways if shape == YES_NO else 1):
         work = work | sf.marginals(domain, fewer)
     budget = sf.Budget(epsilon=epsilon, delta=1e-6)
-    return as_planned(sf.plan(work, budget, "replace-one", seconds=None, cache=False).forecast)
+    return sf.plan(work, budget, "replace-one", seconds=None, cache=False).forecast.in_normal_form
 
 
 def _weighed(

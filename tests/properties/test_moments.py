@@ -17,7 +17,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.domain.values import UNIT_BITS, Moments, with_moments
+from sfumato.domain.domain import with_moments
+from sfumato.domain.values import UNIT_BITS, Moments
 from sfumato.planning.calibrate import privacy_loss
 from sfumato.vault.count import count_marginals
 from sfumato.vault.mechanisms.measure import count

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.domain.attributes import Category, Integer, Numeric
-from sfumato.domain.domain import Domain
-from sfumato.domain.values import UNIT_BITS, Values, with_values
+from sfumato.domain.domain import Domain, with_values
+from sfumato.domain.values import UNIT_BITS, Values
 from sfumato.errors import WorkloadError
 from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.vault.count import count_marginals

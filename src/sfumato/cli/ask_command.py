@@ -27,7 +27,6 @@ from sfumato.cli.output import (
     statement_cells,
     table,
 )
-from sfumato.domain.privacy_unit import unit_of
 from sfumato.errors import BudgetExhausted, SchemaError, SfumatoError, SqlError
 from sfumato.ledger.ledger import Terms, obey_total
 from sfumato.privacy.cost import Cost
@@ -189,7 +188,7 @@ def _open_ledger(
 
     table_id = name_of(spec.source, spec.name) or public_name(spec.source)
     total = (at.total or at.total_if_new or spec.budget).reserving(spec.budget)
-    terms = Terms(table_id, spec.neighbours, unit_of(spec.unit), total)
+    terms = Terms(table_id, spec.neighbours, spec.unit or "row", total)
     is_there = Ledger.exists(at.path)
     if not is_there and estimate:
         return None

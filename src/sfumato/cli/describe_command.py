@@ -17,7 +17,7 @@ from sfumato.cli.options import Json, Quiet, Source, Yes, command_app, examples,
 from sfumato.cli.output import Output, check_folder, facts, heading
 from sfumato.cli.release_command import ledger_in_words
 from sfumato.cli.shipped_tables import is_shipped, shipped_table
-from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import LedgerError, PlanError
 from sfumato.privacy.budget import Budget
 from sfumato.text import STORED
@@ -189,7 +189,7 @@ def _ledger(
             "say where the description is debited: --ledger PATH (with --create for a new one), or "
             "--no-ledger if nothing is to remember what it spends"
         )
-    terms = Terms(name, plan.neighbours, unit_of(plan.unit), plan.budget)
+    terms = Terms(name, plan.neighbours, plan.unit or "row", plan.budget)
     is_new = path is not None and create and not Ledger.exists(path)
     ledger = None if path is None or is_new else terms.open(path)
     if not yes:

@@ -21,7 +21,6 @@ from sfumato.domain.privacy_unit import (
     check_unit,
     unit_in_words,
     unit_json,
-    unit_of,
 )
 from sfumato.errors import LedgerError
 from sfumato.ledger.account import UNITS, percent, shares_of
@@ -195,7 +194,7 @@ def _from_spec(path: Path) -> tuple[str, Terms]:
             "add epsilon and delta to its table [ledger]"
         )
     name = name_of(spec.table(), spec.name) or public_name(spec.table())
-    return spec.ledger.path, Terms(name, spec.neighbours, unit_of(spec.unit), total)
+    return spec.ledger.path, Terms(name, spec.neighbours, spec.unit or "row", total)
 
 
 @app.command(

@@ -34,7 +34,6 @@ from sfumato.cli.output import (
     neighbours_in_words,
     table,
 )
-from sfumato.domain.privacy_unit import person_json
 from sfumato.errors import LedgerError, PlanError
 
 if TYPE_CHECKING:
@@ -424,7 +423,7 @@ def plan_document(plan: Forecast, after: AfterProjection | None = None) -> dict[
         "budget": budget_document(plan.budget),
         "cost": plan.cost.as_json(),
         "neighbours": plan.neighbours,
-        "unit": person_json(unit),
+        "unit": unit and unit.as_json(),
         "groups": [
             {"name": g.name, "queries": g.queries, "rmse": g.rmse, "largest": g.largest}
             for g in plan.groups
@@ -457,7 +456,7 @@ def adaptive_document(plan: AdaptivePlan) -> dict[str, object]:
         "budget": budget_document(plan.budget),
         "cost": plan.cost.as_json(),
         "neighbours": plan.neighbours,
-        "unit": person_json(unit),
+        "unit": unit and unit.as_json(),
         "groups": [
             {"name": t.name, "queries": t.rows, "rmse": None, "largest": None}
             for t in plan.workload.terms

@@ -39,7 +39,6 @@ from sfumato.cli.output import (
     neighbours_in_words,
 )
 from sfumato.cli.plan_command import NO_FORECAST, certificate_in_words, rmse_facts
-from sfumato.domain.privacy_unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SchemaError
 from sfumato.ledger.account import Account
 from sfumato.ledger.entries import check_name
@@ -244,7 +243,7 @@ def discover_spec(
     ledger = None if at is None else open_ledger(at, plan, name, opened)
     is_stored = ledger is not None and plan.stored_key(ledger) is not None
     if ledger is not None and not is_stored:
-        ledger.check_unit(unit_of(plan.unit))
+        ledger.check_unit(plan.unit or "row")
         check_left(ledger, plan, "discovery")
     if not (is_stored or yes):
         question = spending_question(plan, at, ledger, "discovery")
@@ -387,8 +386,8 @@ def _has_shares(spec: Spec, result: Release, output: Output) -> bool:
 
 def ledger_terms(at: LedgerSpec, plan: Payable, table_id: str) -> Terms:
     """What the ledger of this release is opened with if it is new."""
-    unit = unit_of(plan.unit)
-    return Terms(table_id, plan.neighbours, unit, at.total or at.total_if_new or plan.budget)
+    total = at.total or at.total_if_new or plan.budget
+    return Terms(table_id, plan.neighbours, plan.unit or "row", total)
 
 
 def open_ledger(
@@ -416,7 +415,7 @@ def open_ledger(
 
 def _check_debit(ledger: Ledger, plan: Plan | AdaptivePlan, key: str | None) -> None:
     """Refuse a debit of another unit, of a request that was paid for, or of more than is left."""
-    ledger.check_unit(unit_of(plan.unit))
+    ledger.check_unit(plan.unit or "row")
     if key is None:
         _check_new(ledger, plan)
     check_left(ledger, plan)

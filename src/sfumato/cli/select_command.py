@@ -34,7 +34,6 @@ from sfumato.cli.release_command import (
     open_ledger,
     spending_question,
 )
-from sfumato.domain.privacy_unit import unit_of
 from sfumato.errors import PlanError
 from sfumato.ledger.entries import check_name
 from sfumato.text import STORED
@@ -145,7 +144,7 @@ def select(
     plan = plan if ledger is None else plan.fitting(ledger, key=key)
     is_stored = ledger is not None and plan.stored_key(ledger, key=key) is not None
     if ledger is not None and not is_stored:
-        ledger.check_unit(unit_of(plan.unit))
+        ledger.check_unit(plan.unit or "row")
         check_left(ledger, plan, "selection")
     if not (is_stored or yes):
         promise = f"{plan.guarantee[0].upper()}{plan.guarantee[1:]}."

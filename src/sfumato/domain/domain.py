@@ -3,12 +3,13 @@
 
 `Domain` is an ordered set of attributes (`sfumato.domain.attributes`). `read_domain` and
 `domain_from` read it from the tables of a schema file (`sfumato.domain.schema`), `write_domain`
-writes them.
+writes them. Sums and means add attributes of values to a domain (`sfumato.domain.values`):
+`with_values` and `with_moments` return it with them, `base_of` without, `valued` lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from itertools import islice
@@ -24,11 +25,25 @@ from sfumato.domain.attributes import (
     first_repeat,
 )
 from sfumato.domain.domain_limits import LIMITS
+from sfumato.domain.values import UNIT_BITS, Fractional, Moments, Values
 from sfumato.errors import SchemaError, TooLarge, WorkloadError
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.toml import TomlFile, read_toml
 
-__all__ = ["ALL_INSIDE", "Domain", "domain_from", "read_domain", "write_domain"]
+__all__ = [
+    "ALL_INSIDE",
+    "Domain",
+    "base_of",
+    "domain_from",
+    "joined",
+    "read_as_values",
+    "read_domain",
+    "unit_bits",
+    "valued",
+    "with_moments",
+    "with_values",
+    "write_domain",
+]
 
 ALL_INSIDE: Final = "all-inside"
 """The word for the promise that every record lies in the domain."""
@@ -303,3 +318,82 @@ def write_domain(domain: Domain) -> str:
     from sfumato.domain.schema import attribute_table
 
     return "\n".join(attribute_table(attribute) for attribute in domain)
+
+
+def with_values(domain: Domain, name: str, degree: int = 1) -> tuple[Domain, Values]:
+    """Return the domain with the values of an attribute, added if it has none, and these values."""
+    values = Values.of_attribute(domain[name], degree)
+    return _with(domain, values), values
+
+
+def with_moments(domain: Domain, names: Sequence[str], degree: int = 1) -> tuple[Domain, Moments]:
+    """Return the domain with the moments of attributes and with their values, and these moments."""
+    if len(set(names)) != len(names) or not names:
+        raise WorkloadError(f"moments are of different attributes, got {', '.join(names)}")
+    moments = Moments.of_attributes([domain[n] for n in domain.in_order(names)], degree)
+    for values in moments.sources:
+        domain = _with(domain, values)
+    return _with(domain, moments), moments
+
+
+def _with(domain: Domain, extra: Fractional) -> Domain:
+    if extra.name not in domain:
+        return joined([domain, Domain([*domain.attributes, extra])])
+    if domain[extra.name] != extra:
+        raise WorkloadError(
+            f"the sums of {', '.join(extra.columns)} need the name {extra.name!r}, which another "
+            "attribute of the domain has; rename that"
+        )
+    return domain
+
+
+def base_of(domain: Domain) -> Domain:
+    """Return the domain without values: the attributes of the schema."""
+    if not valued(domain, domain.names):
+        return domain
+    return Domain(a for a in domain if not isinstance(a, Fractional))
+
+
+def joined(domains: Iterable[Domain]) -> Domain:
+    """Return the common base with the values of all domains, in the order of its attributes."""
+    first, *others = domains
+    base, extra = base_of(first), dict[str, Fractional]()
+    for domain in (first, *others):
+        if domain is not first and base_of(domain) != base:
+            raise WorkloadError(
+                f"workloads over different domains cannot be joined: {first!r} and {domain!r}"
+            )
+        extra |= {a.name: a for a in domain if isinstance(a, Fractional)}
+    if not extra:
+        return first
+    order = sorted(extra.values(), key=lambda a: _place(base, a))
+    whole = Domain([*base, *order])
+    return first if whole == first else whole
+
+
+def _place(base: Domain, extra: Fractional) -> tuple[object, ...]:
+    """Values in the order of their columns, then moments in the order of theirs."""
+    is_joint = isinstance(extra, Moments)
+    columns = tuple(base.index(source.of.name) for source in extra.sources)
+    return is_joint, columns, getattr(extra, "degree", 1)
+
+
+def valued(domain: Domain, names: Iterable[str]) -> tuple[Fractional, ...]:
+    """Return the attributes among these over whose cells records are spread."""
+    chosen = (domain[name] for name in names)
+    return tuple(a for a in chosen if isinstance(a, Fractional))
+
+
+def read_as_values(domain: Domain, names: Iterable[str]) -> frozenset[str]:
+    """Return the attributes whose codes tell these: of moments, the values they are made from."""
+    out: set[str] = set()
+    for name in names:
+        attribute = domain[name]
+        sources = attribute.sources if isinstance(attribute, Moments) else (attribute,)
+        out.update(source.name for source in sources)
+    return frozenset(out)
+
+
+def unit_bits(domain: Domain, names: Iterable[str]) -> int:
+    """Return b: a table over these attributes is counted in multiples of 2^-b."""
+    return UNIT_BITS if valued(domain, names) else 0

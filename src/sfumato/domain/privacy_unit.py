@@ -27,11 +27,9 @@ __all__ = [
     "check_privacy_unit",
     "check_unit",
     "counted_rows",
-    "person_json",
     "unit_from_json",
     "unit_in_words",
     "unit_json",
-    "unit_of",
 ]
 
 
@@ -132,6 +130,21 @@ class PrivacyUnit:
         """How many groups can have all the rows that a group may have; 1 without groups."""
         return 1 if self.rows_per_group is None else self.rows // self.rows_per_group
 
+    def as_json(self) -> dict[str, object]:
+        """Its arguments as JSON, as requests, provenance and ledgers hold them.
+
+        Returns:
+            The column and the bounds by name; those of groups only where there are any.
+
+        >>> PrivacyUnit("patient", 5).as_json()
+        {'column': 'patient', 'rows': 5}
+        """
+        out: dict[str, object] = {"column": self.column, "rows": self.rows}
+        if self.groups is not None:
+            out |= {"groups": self.groups, "rows_per_group": self.rows_per_group}
+            out["by"] = list(self.by)
+        return out
+
 
 def _set(
     unit: PrivacyUnit, rows: int, groups: int | None, each: int | None, by: tuple[str, ...]
@@ -192,11 +205,6 @@ Unit: TypeAlias = PrivacyUnit | Literal["row", "event"]
 event of a series (what one person adds to one step of a stream, or to the counts of a watch)."""
 
 
-def unit_of(unit: PrivacyUnit | None) -> Unit:
-    """Return the unit of a plan on a table: without a privacy unit, one row."""
-    return "row" if unit is None else unit
-
-
 def check_privacy_unit(
     value: object, attributes: Iterable[Attribute] | None = None
 ) -> PrivacyUnit | None:
@@ -251,19 +259,7 @@ def unit_json(unit: Unit) -> object:
     >>> unit_json(PrivacyUnit("patient", groups=7, rows_per_group=2, by="day"))
     {'column': 'patient', 'rows': 14, 'groups': 7, 'rows_per_group': 2, 'by': ['day']}
     """
-    return unit if isinstance(unit, str) else _as_json(unit)
-
-
-def person_json(unit: PrivacyUnit | None) -> dict[str, object] | None:
-    """Return the privacy unit of a plan on a table as JSON; None where one row is one person."""
-    return None if unit is None else _as_json(unit)
-
-
-def _as_json(unit: PrivacyUnit) -> dict[str, object]:
-    out: dict[str, object] = {"column": unit.column, "rows": unit.rows}
-    if unit.groups is not None:
-        out |= {"groups": unit.groups, "rows_per_group": unit.rows_per_group, "by": list(unit.by)}
-    return out
+    return unit if isinstance(unit, str) else unit.as_json()
 
 
 def unit_from_json(value: object) -> Unit:

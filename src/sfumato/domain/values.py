@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import ClassVar, Final
@@ -35,7 +35,6 @@ from sfumato.domain.attributes import (
     Value,
     short_number,
 )
-from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 
 __all__ = [
@@ -43,13 +42,6 @@ __all__ = [
     "Fractional",
     "Moments",
     "Values",
-    "base_of",
-    "joined",
-    "read_as_values",
-    "unit_bits",
-    "valued",
-    "with_moments",
-    "with_values",
 ]
 
 
@@ -291,82 +283,3 @@ class Moments(Fractional):
             f"{self.name!r} cannot be compared with {constant!r} ({comparison}); compare its "
             "columns, at the edges of their bins"
         )
-
-
-def with_values(domain: Domain, name: str, degree: int = 1) -> tuple[Domain, Values]:
-    """Return the domain with the values of an attribute, added if it has none, and these values."""
-    values = Values.of_attribute(domain[name], degree)
-    return _with(domain, values), values
-
-
-def with_moments(domain: Domain, names: Sequence[str], degree: int = 1) -> tuple[Domain, Moments]:
-    """Return the domain with the moments of attributes and with their values, and these moments."""
-    if len(set(names)) != len(names) or not names:
-        raise WorkloadError(f"moments are of different attributes, got {', '.join(names)}")
-    moments = Moments.of_attributes([domain[n] for n in domain.in_order(names)], degree)
-    for values in moments.sources:
-        domain = _with(domain, values)
-    return _with(domain, moments), moments
-
-
-def _with(domain: Domain, extra: Fractional) -> Domain:
-    if extra.name not in domain:
-        return joined([domain, Domain([*domain.attributes, extra])])
-    if domain[extra.name] != extra:
-        raise WorkloadError(
-            f"the sums of {', '.join(extra.columns)} need the name {extra.name!r}, which another "
-            "attribute of the domain has; rename that"
-        )
-    return domain
-
-
-def base_of(domain: Domain) -> Domain:
-    """Return the domain without values: the attributes of the schema."""
-    if not valued(domain, domain.names):
-        return domain
-    return Domain(a for a in domain if not isinstance(a, Fractional))
-
-
-def joined(domains: Iterable[Domain]) -> Domain:
-    """Return the common base with the values of all domains, in the order of its attributes."""
-    first, *others = domains
-    base, extra = base_of(first), dict[str, Fractional]()
-    for domain in (first, *others):
-        if domain is not first and base_of(domain) != base:
-            raise WorkloadError(
-                f"workloads over different domains cannot be joined: {first!r} and {domain!r}"
-            )
-        extra |= {a.name: a for a in domain if isinstance(a, Fractional)}
-    if not extra:
-        return first
-    order = sorted(extra.values(), key=lambda a: _place(base, a))
-    whole = Domain([*base, *order])
-    return first if whole == first else whole
-
-
-def _place(base: Domain, extra: Fractional) -> tuple[object, ...]:
-    """Values in the order of their columns, then moments in the order of theirs."""
-    is_joint = isinstance(extra, Moments)
-    columns = tuple(base.index(source.of.name) for source in extra.sources)
-    return is_joint, columns, getattr(extra, "degree", 1)
-
-
-def valued(domain: Domain, names: Iterable[str]) -> tuple[Fractional, ...]:
-    """Return the attributes among these over whose cells records are spread."""
-    chosen = (domain[name] for name in names)
-    return tuple(a for a in chosen if isinstance(a, Fractional))
-
-
-def read_as_values(domain: Domain, names: Iterable[str]) -> frozenset[str]:
-    """Return the attributes whose codes tell these: of moments, the values they are made from."""
-    out: set[str] = set()
-    for name in names:
-        attribute = domain[name]
-        sources = attribute.sources if isinstance(attribute, Moments) else (attribute,)
-        out.update(source.name for source in sources)
-    return frozenset(out)
-
-
-def unit_bits(domain: Domain, names: Iterable[str]) -> int:
-    """Return b: a table over these attributes is counted in multiples of 2^-b."""
-    return UNIT_BITS if valued(domain, names) else 0

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import sqrt
+from typing import Self
 
 import numpy as np
 
@@ -236,6 +237,14 @@ class Forecast:
     def block_variances(self) -> tuple[float, ...]:
         """The noise variance of every measured block."""
         return tuple(n.variance for n in self.noise)
+
+    @property
+    def in_normal_form(self) -> Self:
+        """The forecast for the normal form: what is projected, the same for all who ask."""
+        strategy = self.strategy.in_normal_form
+        if self.workload is strategy.workload:
+            return self
+        return replace(self, workload=strategy.workload, strategy=strategy)
 
     @property
     def on_fine_grids(self) -> Forecast:

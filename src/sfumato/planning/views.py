@@ -25,8 +25,6 @@ from sfumato.workload.workload import Workload
 __all__ = [
     "Viewed",
     "as_asked",
-    "as_planned",
-    "planned_strategy",
     "planned_term",
 ]
 
@@ -274,11 +272,6 @@ class Viewed(Strategy):
         return self.planned.describe()
 
 
-def planned_strategy(strategy: Strategy) -> Strategy:
-    """The strategy that was planned, behind the view of an asked workload if there is one."""
-    return strategy.in_normal_form
-
-
 def planned_term(strategy: Strategy, term: int) -> int | None:
     """The group of the normal form that is an asked group, query by query, if there is one."""
     if not isinstance(strategy, Viewed):
@@ -293,11 +286,3 @@ def as_asked(forecast: Forecasts, written: Workload) -> Forecasts:
     if written.normal.is_in_order:
         return replace(forecast, workload=written)
     return replace(forecast, workload=written, strategy=Viewed.of(forecast.strategy, written))
-
-
-def as_planned(forecast: Forecasts) -> Forecasts:
-    """The forecast for the normal form: what is projected, the same for all who ask."""
-    strategy = planned_strategy(forecast.strategy)
-    if forecast.workload is strategy.workload:
-        return forecast
-    return replace(forecast, workload=strategy.workload, strategy=strategy)

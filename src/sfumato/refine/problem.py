@@ -33,12 +33,13 @@ from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import ADDED_UP, spend
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.constraints import Constraints, Published
-from sfumato.workload.predicates import joint_classes
 from sfumato.workload.queries import QuerySet, check_entries
 from sfumato.workload.terms import Term
 
 if TYPE_CHECKING:
     from sfumato.solve.kernels import YatesSums
+
+from sfumato.workload.queries import joint_classes
 
 __all__ = [
     "Grid",

@@ -21,7 +21,7 @@ from math import sqrt
 
 import numpy as np
 
-from sfumato.domain.values import base_of
+from sfumato.domain.domain import base_of
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.planning.public_draws import Draws
 from sfumato.refine import local_consistency, semidefinite

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.domain.attributes import Attribute, DateTime, Integer, Numeric
-from sfumato.domain.domain import Domain
-from sfumato.domain.values import Fractional, valued
+from sfumato.domain.domain import Domain, valued
+from sfumato.domain.values import Fractional
 from sfumato.random import WordSource, integers_below
 from sfumato.refine.synthesize import Synthetic
 from sfumato.types import Integers

@@ -42,7 +42,7 @@ from sfumato.planning.forecast import (
     combination_error,
     read,
 )
-from sfumato.planning.views import Viewed, planned_strategy
+from sfumato.planning.views import Viewed
 from sfumato.privacy.noise_laws import NoiseTails
 from sfumato.refine.consistency import Refined
 from sfumato.refine.intervals import Bootstrap, Bounds, sure_bounds
@@ -449,7 +449,7 @@ def _from_root(estimates: LinearEstimates, measured: Measured, target: Product) 
     """Other intervals of a measured root: differences of its running totals."""
     forecast = estimates.forecast
     work = Workload(forecast.workload.domain, (target,))
-    for strategy, first in _roots_of(planned_strategy(forecast.strategy)):
+    for strategy, first in _roots_of(forecast.strategy.in_normal_form):
         queries = dict(target.factors)
         along = queries.pop(strategy.rooted.along, None)
         if along is None or tuple(queries) != strategy.rooted.by:
@@ -483,7 +483,7 @@ def _from_blocks(
 ) -> Iterator[Source]:
     """Another question to a measured table or tree: its best linear estimate."""
     forecast = estimates.forecast
-    strategy = planned_strategy(forecast.strategy)
+    strategy = forecast.strategy.in_normal_form
     if not isinstance(strategy, Blockwise):
         return
     work = Workload(forecast.workload.domain, (target,))

@@ -31,7 +31,7 @@ from operator import add
 
 import numpy as np
 
-from sfumato.domain.values import base_of, joined
+from sfumato.domain.domain import base_of, joined
 from sfumato.errors import WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.domain.privacy_unit import PrivacyUnit, counted_rows, person_json
+from sfumato.domain.privacy_unit import PrivacyUnit, counted_rows
 from sfumato.errors import SfumatoError
 from sfumato.planning.forecast import Forecast
 from sfumato.privacy.budget import Budget, number_text
@@ -212,7 +212,7 @@ def _promised(plan: Promised, created: object = None) -> dict[str, object]:
         "guarantee": guarantee(plan),
         "budget": plan.budget.as_json(),
         "neighbours": plan.neighbours,
-        "privacy_unit": person_json(unit),
+        "privacy_unit": unit and unit.as_json(),
         "cost": plan.cost.as_json(),
         "cost_in_words": cost_in_words(plan.cost, plan.budget),
     }
@@ -233,7 +233,7 @@ def facts_of(forecast: Forecast, rows: int | None) -> dict[str, object]:
     return {
         "budget": forecast.budget.as_json(),
         "neighbours": forecast.neighbours,
-        "privacy_unit": person_json(forecast.unit),
+        "privacy_unit": forecast.unit and forecast.unit.as_json(),
         "cost": forecast.cost.as_json(),
         "mechanism": forecast.mechanism,
         "objective": forecast.objective,

@@ -47,7 +47,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.planning.forecast import Forecast
-from sfumato.planning.views import as_planned, planned_term
+from sfumato.planning.views import planned_term
 from sfumato.privacy.noise_laws import SMOOTH, NoiseTails
 from sfumato.release.estimates import Derived, Estimates
 from sfumato.release.release_limits import LIMITS
@@ -215,7 +215,7 @@ def joint_law(
         return None
     planned = [planned_term(forecast.strategy, t) for t in terms]
     if all(t is not None for t in planned):
-        forecast = as_planned(forecast)
+        forecast = forecast.in_normal_form
         terms = [t for t in planned if t is not None]
     strategy = forecast.strategy
     mixed = np.eye(len(terms)) if forms is None else np.asarray(forms, dtype=np.float64)

@@ -22,11 +22,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sfumato.domain.values import base_of
+from sfumato.domain.domain import base_of
 from sfumato.errors import SfumatoError, TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import ALL, Coefficients, Forecast
-from sfumato.planning.views import Viewed, as_planned
+from sfumato.planning.views import Viewed
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
@@ -171,7 +171,7 @@ class Release:
         """
         is_projected = check_projection(project) is not False
         # Projected is the normal form, so that a query has one answer however it was asked.
-        planned = as_planned(forecast)
+        planned = forecast.in_normal_form
         answers = reconstruct(planned, measured)
         agreed = None
         if project is True or project == "nearest":

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.measurement import Transcript
 from sfumato.planning.adaptive_costs import Spending, asked_domain, candidate_sets, moves_of
@@ -188,7 +188,7 @@ class AdaptivePlan(ReleasePlan["Release"]):
             "mechanism": self.mechanism,
             "rounds": self.rounds,
             "neighbours": self.neighbours,
-            "unit": person_json(unit),
+            "unit": unit and unit.as_json(),
             "budget": self.budget.as_json(),
         }
 

@@ -19,8 +19,8 @@ from math import inf, sqrt
 
 import numpy as np
 
+from sfumato.domain.domain import base_of
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.domain.values import base_of
 from sfumato.errors import PlanError, SfumatoError, TooLarge
 from sfumato.measurement import Measured, Measurement
 from sfumato.planning.adaptive_costs import Spending, asked_domain

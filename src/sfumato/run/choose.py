@@ -28,7 +28,7 @@ import numpy as np
 
 from sfumato.digest import canonical_json
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import BudgetError, PlanError, WorkloadError
 from sfumato.ledger.account import percent
 from sfumato.planning.selection_plans import (
@@ -256,7 +256,7 @@ class SelectionPlan(ReleasePlan["Selection"]):
             "counts": law.with_counts,
             "noise": noise,
             "neighbours": self.neighbours,
-            "unit": person_json(unit),
+            "unit": unit and unit.as_json(),
             "budget": self.budget.as_json(),
             **({} if self.nearest is None else {"nearest": str(self.nearest)}),
         }

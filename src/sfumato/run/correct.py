@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from sfumato.digest import canonical_json
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.planning.sparse_plans import SparseForecast, plan_sparse
@@ -177,7 +177,7 @@ class Correction:
             "tolerance": self.threshold,
             "bits": self.bits,
             "neighbours": self.neighbours,
-            "unit": person_json(unit),
+            "unit": unit and unit.as_json(),
         }
 
     def drawn(

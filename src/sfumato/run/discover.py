@@ -38,7 +38,7 @@ from sfumato.domain.attributes import Attribute
 from sfumato.domain.discovery import Findings, OpenAttribute, OpenCategory, OpenDomain, OpenRange
 from sfumato.domain.draft import Kind
 from sfumato.domain.open_kinds import CLASSES, OpenKind, ValueClass, voted
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError
 from sfumato.planning.adaptive_costs import moves_of
 from sfumato.planning.discovery_plans import RangeForecast, Shape, bins_for, forecast_range, key_law
@@ -571,7 +571,7 @@ class DiscoveryPlan(ReleasePlan["Discovery"]):
             "mechanism": "discovery",
             "searches": [search.request() for search in self.searches],
             "neighbours": self.neighbours,
-            "unit": person_json(unit),
+            "unit": unit and unit.as_json(),
             "budget": self.budget.as_json(),
         }
 

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from sfumato.digest import canonical_json, json_digest
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.ledger.account import Account, Price
 from sfumato.ledger.entries import Entry
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
 from sfumato.planning.planner import Strategies, choose, smallest_budget
-from sfumato.planning.views import as_asked, as_planned
+from sfumato.planning.views import as_asked
 from sfumato.privacy.budget import Budget, budget_writings, check_neighbours, total_is_public
 from sfumato.privacy.cost import Cost
 from sfumato.refine.consistency import Projection, check_projection
@@ -522,7 +522,7 @@ class Plan(ReleasePlan["Release"]):
         Returns:
             The same plan, whose release has those groups.
         """
-        return replace(self, forecast=as_asked(as_planned(self.forecast), workload))
+        return replace(self, forecast=as_asked(self.forecast.in_normal_form, workload))
 
     def projected(self, records: int) -> AfterProjection:
         """The error after projection for so many records: a bound, and one tried on made-up data.
@@ -929,7 +929,7 @@ def request_of(
         "mechanism": mechanism or "best",
         "objective": objective,
         "neighbours": neighbours,
-        "unit": person_json(unit),
+        "unit": unit and unit.as_json(),
         "budget": budget.as_json(),
         "most_records": most_records,
     }

@@ -23,7 +23,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from sfumato.digest import canonical_json, json_digest
-from sfumato.domain.privacy_unit import PrivacyUnit, Unit, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit, Unit
 from sfumato.errors import LedgerError, PlanError, SfumatoError
 from sfumato.ledger.entries import Entry
 from sfumato.privacy.budget import Guarantee
@@ -344,7 +344,7 @@ class PlanRun(Runnable[Exact, Published]):
     @property
     def guarantee(self) -> Guarantee:
         """That of the plan."""
-        return Guarantee(self.plan.budget, self.plan.neighbours, unit_of(self.plan.unit))
+        return Guarantee(self.plan.budget, self.plan.neighbours, self.plan.unit or "row")
 
     @property
     def cost(self) -> Cost:

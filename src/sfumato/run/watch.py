@@ -31,7 +31,7 @@ import numpy as np
 
 from sfumato.digest import canonical_json
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, person_json, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import LedgerError, LedgerFrozen, PlanError, SfumatoError, TableError
 from sfumato.ledger.entries import State
 from sfumato.ledger.store import is_gone, this_process
@@ -450,14 +450,14 @@ class TableWatch(WatchRun):
     @property
     def guarantee(self) -> Guarantee:
         """For the rows of the table, or of a person."""
-        return Guarantee(self.watch.plan.budget, self.watch.neighbours, unit_of(self.person))
+        return Guarantee(self.watch.plan.budget, self.watch.neighbours, self.person or "row")
 
     def request(self) -> dict[str, object]:
         """What is watched, and where."""
         column: dict[str, object] = {"domain": self.columns.digest(), "attribute": self.attribute}
         if self.person is not None:
             about = f"{self.person.column}: {self.person.rows}"
-            column["unit"] = about if self.person.groups is None else person_json(self.person)
+            column["unit"] = about if self.person.groups is None else self.person.as_json()
         return self.watch.request() | column
 
     def checked(self, table: object) -> TableWatch:

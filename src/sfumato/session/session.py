@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 
-from sfumato.domain.domain import Domain
+from sfumato.domain.domain import Domain, base_of
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.domain.values import base_of
 from sfumato.errors import (
     BudgetExhausted,
     LedgerFrozen,
@@ -241,7 +240,7 @@ class Session:
             raise WorkloadError(
                 f"a question is a SELECT or a workload, got {shown(type(request).__name__)}"
             )
-        if isinstance(work, Workload):
+        if isinstance(work, Workload) and base_of(work.domain) is not work.domain:
             work = in_bins(work)
         if work.domain is not self.domain and work.domain != self.domain:
             raise WorkloadError("the question is about another domain than the session")

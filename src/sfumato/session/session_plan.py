@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.digest import json_digest
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, person_json, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError
 from sfumato.planning.adaptive_costs import Spending
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
@@ -128,7 +128,7 @@ class SessionParameters:
     @property
     def guarantee(self) -> Guarantee:
         """What all answers together promise."""
-        return Guarantee(self.budget, self.neighbours, unit_of(self.unit))
+        return Guarantee(self.budget, self.neighbours, self.unit or "row")
 
     @classmethod
     def of(
@@ -386,7 +386,7 @@ class SessionParameters:
             "domain": self.domain.digest(),
             "budget": self.budget.as_json(),
             "neighbours": self.neighbours,
-            "unit": person_json(unit),
+            "unit": unit and unit.as_json(),
             "questions": self.questions,
             "updates": self.updates,
             "sparse": self.sparse.as_json(),

@@ -33,8 +33,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from sfumato.domain.domain import Domain
-from sfumato.domain.values import valued
+from sfumato.domain.domain import Domain, valued
 from sfumato.errors import PlanError, TooLarge
 from sfumato.strategy.moves import (
     BlockMoves,

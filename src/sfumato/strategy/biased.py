@@ -37,8 +37,7 @@ from sfumato.strategy.degrees import SymmetricSet, by_degrees, symmetric_set
 from sfumato.strategy.measured import Piece
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Objective, SearchProgress
-from sfumato.workload.predicates import joint_classes
-from sfumato.workload.queries import QuerySet
+from sfumato.workload.queries import QuerySet, joint_classes
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 

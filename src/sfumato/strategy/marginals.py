@@ -43,8 +43,7 @@ from typing import ClassVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain.domain import Domain
-from sfumato.domain.values import valued
+from sfumato.domain.domain import Domain, valued
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import spend, stop_in_time
 from sfumato.solve.lattice import CompleteLattice, Lattice, lattice, marginal_sets

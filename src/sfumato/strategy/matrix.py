@@ -35,11 +35,10 @@ from sfumato.types import Array, Integers, Mask, Numbers, Objective, SearchProgr
 from sfumato.workload.predicates import (
     Condition,
     cell_truth,
-    joint_classes,
     leaves,
     truth_table,
 )
-from sfumato.workload.queries import repeated
+from sfumato.workload.queries import joint_classes, repeated
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload

@@ -39,7 +39,6 @@ from sfumato.planning.calibrate import calibrate
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.public_draws import Draws, drawn_noise
-from sfumato.planning.views import as_planned
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.refine.consistency import (
     Unrefined,
@@ -556,7 +555,7 @@ def _tried_on_rows(forecast: Forecast, n: int, steps: float) -> tuple[float | No
     The first release is tried whatever it takes, as long as a release does; more of them only
     within the steps.
     """
-    planned = as_planned(forecast)
+    planned = forecast.in_normal_form
     work = planned.workload
     weights, ends = _weights(work), np.cumsum([t.rows for t in work.terms])[:-1]
     label = f"made up {work.digest()} {planned.mechanism} {n}"

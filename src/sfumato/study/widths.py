@@ -44,7 +44,7 @@ from sfumato.study.study_limits import LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.build import workload_of
-from sfumato.workload.predicates import joint_classes
+from sfumato.workload.queries import joint_classes
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 

@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain.domain import Domain
+from sfumato.domain.domain import Domain, unit_bits, valued
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.domain.values import UNIT_BITS, Fractional, Moments, unit_bits, valued
+from sfumato.domain.values import UNIT_BITS, Fractional, Moments
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Integers, Progress

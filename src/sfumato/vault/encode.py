@@ -45,10 +45,10 @@ from sfumato.domain.attributes import (
     Numeric,
 )
 from sfumato.domain.discovery import OpenDomain
-from sfumato.domain.domain import Domain
+from sfumato.domain.domain import Domain, read_as_values
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.domain.time_zones import zone_offsets
-from sfumato.domain.values import UNIT_BITS, Fractional, Moments, Values, read_as_values
+from sfumato.domain.values import UNIT_BITS, Fractional, Moments, Values
 from sfumato.errors import TableError
 from sfumato.random import WordSource, system_words
 from sfumato.text import did_you_mean, either, listing, shown
@@ -122,7 +122,8 @@ def check_columns(
 
     Privacy: looks at names and types, which are public.
     """
-    check_privacy_unit(unit, None if domain.open else domain.attributes)
+    if unit is not None:
+        check_privacy_unit(unit, None if domain.open else domain.attributes)
     opened = [(each, column) for each in domain.open for column in each.columns]
     columns = [a.column for a in domain.attributes] + [column for _, column in opened]
     columns += [unit.column] if unit else []

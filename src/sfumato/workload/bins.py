@@ -15,8 +15,8 @@ from math import comb
 import numpy as np
 
 from sfumato.domain.attributes import Attribute, Integer, Numeric
-from sfumato.domain.domain import Domain
-from sfumato.domain.values import Values, base_of, valued
+from sfumato.domain.domain import Domain, base_of, valued
+from sfumato.domain.values import Values
 from sfumato.errors import WorkloadError
 from sfumato.types import Array
 from sfumato.workload.build import MeanOfValues, explicit

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from sfumato.domain.attributes import Attribute, Integer, Level, Numeric, short_number
 from sfumato.domain.discovery import OpenDomain
-from sfumato.domain.domain import Domain
+from sfumato.domain.domain import Domain, base_of, with_moments, with_values
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.domain.values import Moments, Values, base_of, with_moments, with_values
+from sfumato.domain.values import Moments, Values
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import listing, shown
 from sfumato.types import Array

@@ -37,7 +37,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array, Integers, Mask, Numbers
-from sfumato.workload.queries import Json, hashed, widened
+from sfumato.workload.queries import Json, hashed, joint_classes, widened
 from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ __all__ = [
     "coarsest",
     "condition_form",
     "indicator",
-    "joint_classes",
     "leaves",
     "truth_table",
     "written_condition",
@@ -514,22 +513,6 @@ def coarsest(
         else:
             table = np.take(table, 0, axis=axis)
     return axis_names, axis_classes, np.array(table, dtype=np.int64, order="C")
-
-
-def joint_classes(keys: Sequence[Integers]) -> Integers:
-    """The class of every position: equal where all keys agree, numbered by first position."""
-    joint = np.zeros(len(keys[0]), dtype=np.int64)
-    for key in keys:
-        # Both numberings are below the number of positions, which is below 2^31.
-        _, joint = np.unique(joint * (int(key.max()) + 1) + key, return_inverse=True)
-    return _by_first(joint.astype(np.int64).reshape(-1))
-
-
-def _by_first(classes: Integers) -> Integers:
-    _, first, numbers = np.unique(classes, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[numbers.reshape(-1)]
 
 
 def _split(size: int, listed: Sequence[tuple[int, ...]]) -> Integers:

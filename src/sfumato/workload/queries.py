@@ -15,7 +15,7 @@ the vault measures are made of the same parts.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -46,11 +46,13 @@ __all__ = [
     "Ranges",
     "Total",
     "Windows",
+    "by_first",
     "check_entries",
     "equal_rows",
     "fewest_bits",
     "hashed",
     "integer_entries",
+    "joint_classes",
     "numeric_array",
     "once",
     "repeated",
@@ -105,6 +107,25 @@ def widened(x: Numbers) -> Numbers:
 def equal_rows(rows: Numbers) -> Integers:
     """A number per row of a matrix, equal for equal rows."""
     return np.unique(rows, axis=0, return_inverse=True)[1].astype(np.int64).reshape(-1)
+
+
+def by_first(keys: Integers) -> Integers:
+    """The classes of equal keys, numbered by their first position.
+
+    >>> by_first(np.array([7, 3, 7, 5]))
+    array([0, 1, 0, 2])
+    """
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first)).astype(np.int64)[inverse.reshape(-1)]
+
+
+def joint_classes(keys: Sequence[Integers]) -> Integers:
+    """The class of every position: equal where all keys agree, numbered by first position."""
+    joint = np.zeros(len(keys[0]), dtype=np.int64)
+    for key in keys:
+        # Both numberings are below the number of positions, which is below 2^31.
+        _, joint = np.unique(joint * (int(key.max()) + 1) + key, return_inverse=True)
+    return by_first(joint)
 
 
 def fewest_bits(entries: Integers, bits: int) -> tuple[Integers, int]:

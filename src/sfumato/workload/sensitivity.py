@@ -34,7 +34,7 @@ import numpy as np
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.types import Array, Integers
 from sfumato.workload.clauses import maximum_overlap
-from sfumato.workload.predicates import joint_classes
+from sfumato.workload.queries import joint_classes
 from sfumato.workload.terms import Term
 from sfumato.workload.workload_limits import LIMITS
 

@@ -27,8 +27,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sfumato.domain.domain import Domain
-from sfumato.domain.values import unit_bits
+from sfumato.domain.domain import Domain, unit_bits
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.predicates import Classes, Condition, Json, check_conditions, condition_form

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 import numpy as np
 
 from sfumato.digest import sha256
-from sfumato.domain.domain import Domain
-from sfumato.domain.values import joined
+from sfumato.domain.domain import Domain, joined
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Array, Numbers

@@ -43,7 +43,7 @@ from sfumato.cli.spec import (
     total_from,
     unit_from,
 )
-from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import LedgerError, SchemaError, SfumatoError
 from sfumato.ledger.ledger import Ledger, Terms, check_total, obey_total
 from sfumato.privacy.budget import Budget
@@ -504,7 +504,7 @@ def _terms(dataset: DatasetConfig) -> Terms:
         total = total.reserving(dataset.session.budget)
     own = public_name(dataset.source)
     name = name_of(dataset.source) if dataset.table_id == own else dataset.table_id
-    return Terms(name or own, dataset.neighbours, unit_of(dataset.unit), total)
+    return Terms(name or own, dataset.neighbours, dataset.unit or "row", total)
 
 
 def _advice(dataset: DatasetConfig) -> str:

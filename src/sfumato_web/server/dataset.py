@@ -20,7 +20,6 @@ from sfumato.cli.output import budget_document
 from sfumato.cli.plan_command import plan_document
 from sfumato.digest import json_digest
 from sfumato.domain.domain import write_domain
-from sfumato.domain.privacy_unit import person_json
 from sfumato.errors import LedgerError, LedgerFrozen
 from sfumato.ledger.entries import Entry, Frozen
 from sfumato.ledger.ledger import Ledger
@@ -157,7 +156,7 @@ class GuardedDataset:
         self._metrics, self._log = metrics, log
         self.limits, self.store = server.limits, store
         self.ledger = open_ledger(dataset, server)
-        unit = None if (about := person_json(dataset.unit)) is None else list(about.values())
+        unit = None if dataset.unit is None else list(dataset.unit.as_json().values())
         table = [dataset.table_id, dataset.domain.digest(), dataset.neighbours, unit]
         self._about = json_digest({"table": table})
         self._bodies: NewestCache[ReleaseTask] = NewestCache(LIMITS.bodies_cached)
@@ -284,7 +283,7 @@ class GuardedDataset:
         return {
             "name": self.name,
             "neighbours": self.config.neighbours,
-            "unit": person_json(unit),
+            "unit": unit and unit.as_json(),
             "attributes": [
                 {
                     "name": a.name,

@@ -8,7 +8,6 @@ import pytest
 import sfumato as sf
 from sfumato.errors import TooLarge
 from sfumato.planning import mechanisms
-from sfumato.planning.views import planned_strategy
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import Combined
 from sfumato.workload.workload import Workload
@@ -44,7 +43,7 @@ def dense(plan: sf.Plan) -> tuple[np.ndarray, np.ndarray]:
 
 def test_every_term_is_answered_by_its_part_without_bias() -> None:
     plan = sf.plan(mixed(), sf.Budget(mu=1), mechanism="factorization")
-    assert isinstance(planned_strategy(plan.strategy), Combined)
+    assert isinstance(plan.strategy.in_normal_form, Combined)
     assert plan.candidates[0].name == "factorization (orbits + conditions)"
     counts = np.random.default_rng(0).integers(0, 50, size=DOMAIN.shape)
     values = []
@@ -67,7 +66,7 @@ def test_the_stated_norm_covers_the_dense_matrix_and_the_bound_is_below_the_erro
 
 def test_no_other_split_between_the_parts_does_better() -> None:
     plan = sf.plan(mixed(), sf.Budget(mu=1), mechanism="factorization")
-    strategy = planned_strategy(plan.strategy)
+    strategy = plan.strategy.in_normal_form
     assert isinstance(strategy, Combined)
     errors = [p.weighted_error() for p in strategy.parts]
     least = sum(np.sqrt(errors)) ** 2

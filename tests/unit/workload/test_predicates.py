@@ -21,7 +21,6 @@ from sfumato.workload.predicates import (
     Not,
     Or,
     indicator,
-    joint_classes,
 )
 
 DOMAIN = Domain(
@@ -148,11 +147,6 @@ def test_many_leaves_are_packed_without_loss() -> None:
     assert single.shape == (151,)
     halves = Classes.of([In("a", tuple(range(i))) for i in range(0, 200, 2)], domain, ("a",))
     assert halves.shape == (100,)
-
-
-def test_joint_classes_are_numbered_by_their_first_position() -> None:
-    keys = [np.array([5, 5, 1, 1, 5]), np.array([0, 0, 0, 3, 0])]
-    assert joint_classes(keys).tolist() == [0, 0, 1, 2, 0]
 
 
 def test_empty_and_or_are_true_and_false() -> None:

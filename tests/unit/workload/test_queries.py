@@ -17,6 +17,7 @@ from sfumato.workload.queries import (
     Total,
     Windows,
     integer_entries,
+    joint_classes,
     widened,
 )
 from tests.shared.dense import dense_queries
@@ -256,3 +257,8 @@ def test_large_matrices_of_zeros_are_multiplied_without_them() -> None:
     np.testing.assert_allclose(queries.adjoint(y), entries.T @ y, atol=1e-12)
     whole = np.arange(size)
     assert np.array_equal(queries.apply(whole), entries @ whole)
+
+
+def test_joint_classes_are_numbered_by_their_first_position() -> None:
+    keys = [np.array([5, 5, 1, 1, 5]), np.array([0, 0, 0, 3, 0])]
+    assert joint_classes(keys).tolist() == [0, 0, 1, 2, 0]

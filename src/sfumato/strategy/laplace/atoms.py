@@ -54,7 +54,7 @@ from sfumato.strategy.matrix import (
 )
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers, Objective
-from sfumato.workload.queries import widened
+from sfumato.workload.queries import by_first, widened
 from sfumato.workload.sensitivity import ROUND_UP
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
@@ -103,7 +103,7 @@ def atoms_of(domain: Domain, terms: Sequence[Term]) -> Atoms:
         own, columns = _labels(term)
         along = [domain[n].size if n in term.attributes else 1 for n in names]
         spread = np.broadcast_to(own.reshape(along), shape).reshape(-1)
-        label = _by_first(label * columns.shape[1] + spread)
+        label = by_first(label * columns.shape[1] + spread)
         _check_atoms(int(label.max()) + 1)
         parts.append((spread, columns))
     first = np.unique(label, return_index=True)[1]
@@ -154,12 +154,6 @@ def _distinct(matrix: Array) -> tuple[Integers, Array]:
     numbers: dict[bytes, int] = {}
     label = np.array([numbers.setdefault(r.tobytes(), len(numbers)) for r in rows], dtype=np.int64)
     return label, np.ascontiguousarray(matrix[:, np.unique(label, return_index=True)[1]])
-
-
-def _by_first(keys: Integers) -> Integers:
-    """Equal keys get equal numbers, in the order of their first place."""
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    return np.asarray(np.argsort(np.argsort(first))[inverse.reshape(-1)], dtype=np.int64)
 
 
 def _check_atoms(count: int) -> None:

@@ -28,9 +28,9 @@ import numpy as np
 from sqlglot import exp
 
 from sfumato.domain.attributes import Value
-from sfumato.domain.domain import Domain
+from sfumato.domain.domain import Domain, base_of, joined, valued, with_values
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.domain.values import Fractional, base_of, joined, valued, with_values
+from sfumato.domain.values import Fractional
 from sfumato.errors import SqlError, TooLarge
 from sfumato.text import listing, shown
 from sfumato.types import Array, Integers, Mask

@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 from sqlglot import exp
 
-from sfumato.domain.domain import Domain
-from sfumato.domain.values import UNIT_BITS, Fractional, with_moments, with_values
+from sfumato.domain.domain import Domain, with_moments, with_values
+from sfumato.domain.values import UNIT_BITS, Fractional
 from sfumato.errors import SqlError, WorkloadError
 from sfumato.types import Array
 from sfumato.workload.build import MomentsOfValues, moments_of
