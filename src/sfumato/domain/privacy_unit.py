@@ -136,7 +136,8 @@ class PrivacyUnit:
         Returns:
             The column and the bounds by name; those of groups only where there are any.
 
-        >>> PrivacyUnit("patient", 5).as_json()
+        >>> import sfumato as sf
+        >>> sf.PrivacyUnit("patient", 5).as_json()
         {'column': 'patient', 'rows': 5}
         """
         out: dict[str, object] = {"column": self.column, "rows": self.rows}
