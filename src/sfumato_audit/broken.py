@@ -45,19 +45,14 @@ from sfumato_audit.bounds import Claim
 from sfumato_audit.examine import Pair, Sampler, Score, Subject, Table, listed_pairs
 from sfumato_audit.published import LAST, LOW, PUBLISHED, place_and_value
 from sfumato_audit.subjects.chosen import AROUND, mwem_subject, selection_subject
-from sfumato_audit.subjects.files import (
-    HEADER,
-    JSON_LINES,
-    CsvFile,
-    csv_subject,
-    json_lines,
-    replaced_lines,
-    units_of_two_bytes,
-    written_rows,
+from sfumato_audit.subjects.discoveries import (
+    KEY_LAW,
+    Cells,
+    Texts,
+    broken_kind_subjects,
+    broken_range_subjects,
+    key_subject,
 )
-from sfumato_audit.subjects.keys import KEY_LAW, key_subject
-from sfumato_audit.subjects.kinds import Texts, broken_kind_subjects
-from sfumato_audit.subjects.local import Code, one_bit_subject, tallied_subject, unary_subject
 from sfumato_audit.subjects.measured import (
     K_QUERIES,
     Measuring,
@@ -65,25 +60,40 @@ from sfumato_audit.subjects.measured import (
     pairs_by_degree,
     replaced_pieces,
 )
-from sfumato_audit.subjects.online import LANES, filter_subject
-from sfumato_audit.subjects.range_searches import Cells, broken_range_subjects
-from sfumato_audit.subjects.session_groups import (
+from sfumato_audit.subjects.online import (
+    LANES,
     broken_group_subjects,
     broken_purchase_subjects,
+    filter_subject,
 )
 from sfumato_audit.subjects.sources import (
     DOMAIN,
+    HEADER,
+    JSON_LINES,
     OPEN,
     PROMISED,
+    CsvFile,
     Filtered,
     Strange,
+    csv_subject,
     filtered,
+    json_lines,
+    replaced_lines,
     source_forecast,
     source_subject,
     strange_subject,
+    units_of_two_bytes,
+    written_rows,
 )
 from sfumato_audit.subjects.sparse import session_plan, session_subject
-from sfumato_audit.subjects.textbook import Counts, broken_textbook_subjects
+from sfumato_audit.subjects.textbook import (
+    Code,
+    Counts,
+    broken_textbook_subjects,
+    one_bit_subject,
+    tallied_subject,
+    unary_subject,
+)
 from sfumato_audit.subjects.units import (
     IN_GROUPS,
     ONE_ROW,

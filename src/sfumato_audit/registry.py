@@ -56,17 +56,17 @@ PROMISE = re.compile(r"Privacy: (?!none|post-processing|public by)")
 def sound_subjects() -> list[Subject[Any]]:
     """Everything that must keep its claim."""
     from sfumato_audit.subjects.chosen import chosen_subjects, mwem_subjects
-    from sfumato_audit.subjects.files import csv_subjects
-    from sfumato_audit.subjects.keys import key_subjects
-    from sfumato_audit.subjects.kinds import kind_subjects
-    from sfumato_audit.subjects.local import local_subjects
+    from sfumato_audit.subjects.discoveries import key_subjects, kind_subjects, range_subjects
     from sfumato_audit.subjects.measured import planned_subjects
-    from sfumato_audit.subjects.online import online_subjects, stream_subjects
-    from sfumato_audit.subjects.range_searches import range_subjects
-    from sfumato_audit.subjects.session_groups import group_subjects, purchase_subjects
-    from sfumato_audit.subjects.sources import source_subjects
+    from sfumato_audit.subjects.online import (
+        group_subjects,
+        online_subjects,
+        purchase_subjects,
+        stream_subjects,
+    )
+    from sfumato_audit.subjects.sources import csv_subjects, source_subjects
     from sfumato_audit.subjects.sparse import session_subjects, sparse_subjects
-    from sfumato_audit.subjects.textbook import textbook_subjects
+    from sfumato_audit.subjects.textbook import local_subjects, textbook_subjects
     from sfumato_audit.subjects.units import unit_subjects
     from sfumato_audit.subjects.values import value_subjects
 

@@ -22,8 +22,8 @@ from sfumato_audit.audit_limits import LIMITS
 from sfumato_audit.bounds import chance_of_missing, hit_bounds
 from sfumato_audit.broken import ONE, broken_subjects
 from sfumato_audit.examine import FAST, FULL, SHOWN, SURE, Effort, examine
-from sfumato_audit.subjects.local import local_subjects
 from sfumato_audit.subjects.measured import Measuring, measured_subject
+from sfumato_audit.subjects.textbook import local_subjects
 from tests.shared.words import SeededWords
 
 BROKEN = {s.name: s for s in broken_subjects()}

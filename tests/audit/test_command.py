@@ -12,7 +12,7 @@ import pytest
 
 from sfumato_audit import examine, registry
 from sfumato_audit.broken import broken_subjects
-from sfumato_audit.subjects.local import local_subjects
+from sfumato_audit.subjects.textbook import local_subjects
 from tests.shared.words import SeededWords
 from tests.unit.cli.conftest import Ran
 
