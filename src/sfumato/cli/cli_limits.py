@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 __all__ = ["LIMITS", "CliLimits"]
@@ -20,6 +21,10 @@ class CliLimits:
     # discover_command
     keys_shown: int = 20
     """Keys of a column that are listed on a terminal; all of them are in the document."""
+
+    # describe_command, of what is released next
+    least_share_left: Fraction = Fraction(1, 100)
+    """Of the description's epsilon: with less left in the ledger nothing useful can follow."""
 
     # plan_command, of groups
     first_groups: int = 9

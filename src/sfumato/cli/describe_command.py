@@ -7,14 +7,29 @@ The description itself is ``DescriptionPlan.release``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from sfumato.cli.options import Json, Quiet, Source, Yes, command_app, examples, flag
-from sfumato.cli.output import Output, check_folder, facts, heading
+from sfumato.cli.cli_limits import LIMITS
+from sfumato.cli.options import (
+    Csv,
+    Json,
+    Quiet,
+    Source,
+    Yes,
+    command_app,
+    csv_declarations,
+    csv_source,
+    data_lines,
+    examples,
+    flag,
+)
+from sfumato.cli.output import Output, check_folder, facts, heading, write_text
 from sfumato.cli.release_command import ledger_in_words
 from sfumato.cli.shipped_tables import is_shipped, shipped_table
 from sfumato.domain.privacy_unit import PrivacyUnit
@@ -33,6 +48,9 @@ __all__ = [
     "describe",
 ]
 
+NEXT: Final = "release.toml"
+"""The file for what is released next, beside the completed schema."""
+
 app = command_app()
 
 
@@ -42,6 +60,8 @@ app = command_app()
         "sfumato describe people.csv --kind age=integer --kind visit=datetime --no-ledger",
         "sfumato describe demo:adult --columns age --columns sex --no-ledger --out out",
         "sfumato describe people.parquet --dry-run --records 10000 --shape pareto",
+        "sfumato describe leute.csv --csv encoding=cp1252 --csv decimal=, --no-ledger",
+        "sfumato describe people.csv --ledger people.ledger --create --total-epsilon 3 --out first",
     ),
 )
 def describe(
@@ -83,13 +103,25 @@ def describe(
         bool,
         flag("--create", text="Create the ledger, with this budget as its total, if it is new."),
     ] = False,
+    total_epsilon: Annotated[
+        str | None,
+        typer.Option(metavar="E", help="Total of a new ledger, for what follows as well."),
+    ] = None,
+    total_delta: Annotated[
+        str | None, typer.Option(metavar="D", help="Its delta (default: that of --delta).")
+    ] = None,
     no_ledger: Annotated[
         bool, flag("--no-ledger", text="Describe without a ledger: you keep track of the budget.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write report.html, schema.toml and the answers here."),
+        typer.Option(
+            metavar="DIR",
+            help="Write report.html, schema.toml, the answers and release.toml, a file for what "
+            "is released next, here.",
+        ),
     ] = None,
+    csv: Csv = None,
     dry_run: Annotated[
         bool, flag("--dry-run", text="Say what may be found, and spend nothing.")
     ] = False,
@@ -113,7 +145,8 @@ def describe(
     Nothing has to be declared. A part of the budget finds what columns without
     types are (CSV), the values of texts that many people share and the ranges of
     numbers and dates; the rest counts them. The same description again costs
-    nothing, and schema.toml holds what was found, for further releases.
+    nothing, and schema.toml holds what was found, for further releases:
+    release.toml beside it can be planned and released as it is.
     """
     from sfumato.run.describe import plan_description
     from sfumato.vault.tables import name_of, open_table, public_name
@@ -121,7 +154,7 @@ def describe(
     output = Output(json, quiet)
     person = _unit(unit, rows_per_unit)
     place = str(shipped_table(source)) if is_shipped(source) else source
-    opened = open_table(place)
+    opened = open_table(csv_source(place, csv or ()))
     budget = Budget(epsilon=epsilon) if not float(delta) else Budget(epsilon=epsilon, delta=delta)
     plan = plan_description(
         opened,
@@ -142,10 +175,16 @@ def describe(
     if out is not None:
         check_folder(out)
     name = name_of(opened) or public_name(opened)
-    ledger = _ledger(plan, name, ledger_path, create, no_ledger, output, yes)
+    total = _total(budget, total_epsilon, total_delta, create)
+    ledger = _ledger(plan, name, ledger_path, total if create else None, no_ledger, output, yes)
     with output.bars() as bars:
         result = plan.release(opened, ledger, name=name, progress=bars.of_release())
     files = {} if out is None else result.save(out)
+    if out is not None and (out / NEXT).exists():
+        output.note(f"{out / NEXT} was there and may hold your work: it was left as it is.")
+    elif out is not None:
+        write_text(out / NEXT, _next(result, source, csv or (), name, ledger, out))
+        files[NEXT] = out / NEXT
     output.result(
         _document(result, files),
         heading(f"Described {source}", STORED if result.is_stored else ""),
@@ -172,16 +211,95 @@ def _kinds(pairs: Sequence[str]) -> dict[str, Any]:
     return kinds
 
 
+def _total(budget: Budget, epsilon: str | None, delta: str | None, create: bool) -> Budget:
+    """The total of a ledger that is created: that of the description, or a larger one."""
+    if epsilon is None and delta is None:
+        return budget
+    if not create:
+        raise PlanError("--total-epsilon and --total-delta are for a new ledger; give --create")
+    total = Budget(
+        budget.epsilon if epsilon is None else epsilon, budget.delta if delta is None else delta
+    )
+    if not budget.is_within(total):
+        raise PlanError(
+            f"the description takes {budget.describe()}, and the total of the ledger is to be "
+            f"{total.describe()}; raise the total"
+        )
+    return total
+
+
+def _next(
+    result: Description,
+    source: str,
+    pairs: Sequence[str],
+    name: str,
+    ledger: Ledger | None,
+    out: Path,
+) -> str:
+    """The text of a spec for what is released next; paths in it start at its folder."""
+    from sfumato.domain.draft import next_release_file
+    from sfumato.privacy.budget import number_text
+
+    plan, domain = result.plan, result.domain
+    assert domain is not None  # noqa: S101  result.save
+    data: dict[str, object] = csv_declarations(pairs)
+    lines = data_lines(data)
+    if plan.unit is not None:
+        lines += data_lines({"unit": plan.unit.column}) + f"rows_per_unit = {plan.unit.rows}\n"
+    place = None
+    if ledger is not None:
+        place = ledger.place if "://" in ledger.place else _placed(ledger.place, out)
+    epsilon, delta = _left(plan, ledger)
+    amounts = {"epsilon": epsilon or plan.budget.epsilon, "delta": delta or plan.budget.delta}
+    return next_release_file(
+        name,
+        _source(source, out),
+        "schema.toml",
+        NEXT,
+        neighbours=plan.neighbours,
+        columns=len(domain),
+        data=lines,
+        budget={key: number_text(Fraction(amount)) for key, amount in amounts.items() if amount},
+        left=bool(epsilon),
+        ledger=place,
+    )
+
+
+def _source(source: str, out: Path) -> str:
+    """A source as a file in the folder has to name it."""
+    from sfumato.vault.sources import engine_source
+
+    if is_shipped(source) or engine_source(source) is not None or "://" in source:
+        return source
+    return _placed(source, out)
+
+
+def _placed(path: str, folder: Path) -> str:
+    """A path as a file in the folder has to name it."""
+    return os.path.relpath(Path(path).absolute(), folder.absolute())
+
+
+def _left(plan: DescriptionPlan, ledger: Ledger | None) -> tuple[Fraction, Fraction | None]:
+    """The epsilon and delta that a ledger has left for one more release; 0 where that is little."""
+    if ledger is None:
+        return Fraction(0), None
+    left = ledger.remaining()
+    delta = left.delta if left.delta else None
+    epsilon = left.epsilon("gaussian" if delta else "pure")
+    usable = LIMITS.least_share_left * (plan.budget.epsilon or 0)
+    return (epsilon, delta) if epsilon >= usable else (Fraction(0), None)
+
+
 def _ledger(
     plan: DescriptionPlan,
     name: str,
     path: str | None,
-    create: bool,
+    total: Budget | None,
     no_ledger: bool,
     output: Output,
     yes: bool,
 ) -> Ledger | None:
-    """The ledger that is debited, created if that was asked for; asks before anything is spent."""
+    """The ledger that is debited, created with a total; asks before anything is spent."""
     from sfumato.ledger.ledger import Ledger, Terms
 
     if (path is None) == (not no_ledger):
@@ -189,11 +307,12 @@ def _ledger(
             "say where the description is debited: --ledger PATH (with --create for a new one), or "
             "--no-ledger if nothing is to remember what it spends"
         )
-    terms = Terms(name, plan.neighbours, plan.unit or "row", plan.budget)
-    is_new = path is not None and create and not Ledger.exists(path)
+    whole = total or plan.budget
+    terms = Terms(name, plan.neighbours, plan.unit or "row", whole)
+    is_new = path is not None and total is not None and not Ledger.exists(path)
     ledger = None if path is None or is_new else terms.open(path)
     if not yes:
-        where = f" The ledger {path} is created with that total." if is_new else ""
+        where = f" The ledger {path} is created for {whole.describe()}." if is_new else ""
         output.confirm(
             f"This description spends at most {plan.budget.describe()}, less if it is stored."
             f"{where}"

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.cli_limits import LIMITS
-from sfumato.cli.options import Json, LedgerPath, Quiet, Yes, command_app, examples, flag
+from sfumato.cli.options import (
+    Csv,
+    Json,
+    LedgerPath,
+    Quiet,
+    Yes,
+    command_app,
+    csv_source,
+    examples,
+    flag,
+)
 from sfumato.cli.output import (
     Output,
     counts,
@@ -26,6 +36,7 @@ from sfumato.cli.output import (
 )
 from sfumato.cli.plan_command import discovery_facts
 from sfumato.cli.release_command import discover_spec, ledger_document, ledger_in_words
+from sfumato.cli.shipped_tables import is_shipped, shipped_table
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, SchemaError, SfumatoError
 from sfumato.text import STORED
@@ -37,6 +48,7 @@ if TYPE_CHECKING:
     from sfumato.domain.discovery import OpenDomain
     from sfumato.ledger.ledger import Ledger
     from sfumato.run.discover import Discovery
+    from sfumato.vault.sources import CsvSource
 
 __all__ = [
     "app",
@@ -115,6 +127,7 @@ def discover(
     estimate: Annotated[
         bool, flag("--estimate", text="Say how many people a value needs; spends nothing.")
     ] = False,
+    csv: Csv = None,
     ledger_path: LedgerPath = None,
     no_ledger: Annotated[
         bool, flag("--no-ledger", text="Discover without a ledger: you keep track of the budget.")
@@ -138,11 +151,12 @@ def discover(
             f"{out} exists and may hold your work; name another file, or remove it first"
         )
     if source.endswith(".toml"):
-        options = (columns, epsilon, delta, most, sql, unit, keys_per_unit)
+        options = (columns, epsilon, delta, most, sql, unit, keys_per_unit, csv)
         if together or any(option is not None for option in options):
             raise PlanError(
-                f"{source} says what is discovered and for how much; leave --column, --together, "
-                "--epsilon, --delta, --top, --sql, --unit and --keys-per-unit out, or name a table"
+                f"{source} says what is discovered and for how much; leave out --column, "
+                "--together, --epsilon, --delta, --top, --sql, --unit, --keys-per-unit and --csv, "
+                "or name a table"
             )
         opened = _of_spec(Path(source))
     else:
@@ -150,7 +164,9 @@ def discover(
             raise PlanError("--unit and --keys-per-unit belong together; give both or none")
         person = None if unit is None or keys_per_unit is None else PrivacyUnit(unit, keys_per_unit)
         domain = _wanted(columns, together, most, sql, person)
-        opened = _of_table(source, domain, epsilon, delta, person)
+        place = str(shipped_table(source)) if is_shipped(source) else source
+        declared = csv_source(place, csv or ())
+        opened = _of_table(source, declared, domain, epsilon, delta, person)
     plan = opened.plan()
     if estimate:
         shown = facts(discovery_facts(plan))
@@ -216,13 +232,13 @@ def _wanted(
 
 def _of_table(
     source: str,
+    declared: str | CsvSource,
     domain: OpenDomain,
     epsilon: str | None,
     delta: str | None,
     unit: PrivacyUnit | None,
 ) -> OpenSpec:
     """A discovery in a table that the options name."""
-    from sfumato.cli.shipped_tables import is_shipped, shipped_table
     from sfumato.cli.spec import OpenSpec
     from sfumato.privacy.budget import Budget
 
@@ -233,7 +249,7 @@ def _of_table(
     budget = Budget(epsilon, delta)
     return OpenSpec(
         path=Path(source),
-        source=str(shipped_table(source)) if is_shipped(source) else source,
+        source=declared,
         name=None,
         domain=domain,
         neighbours="add-remove",

@@ -4,13 +4,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sfumato.cli.options import Json, Source, command_app, examples
+from sfumato.cli.options import (
+    Csv,
+    Json,
+    Source,
+    command_app,
+    csv_declarations,
+    csv_source,
+    data_lines,
+    examples,
+)
 from sfumato.cli.output import Output, write_text
 from sfumato.cli.shipped_tables import is_shipped, shipped_table
 from sfumato.errors import SfumatoError
@@ -46,6 +55,7 @@ def draft(
         str | None,
         typer.Option(metavar="SELECT", help="What to read of the source, in place of a table."),
     ] = None,
+    csv: Csv = None,
     json: Json = False,
 ) -> None:
     """Draft a schema from column types, for you to complete.
@@ -70,7 +80,10 @@ def draft(
             "--out schema.toml"
         )
     place = str(shipped_table(source)) if is_shipped(source) else source
-    table = open_table(place if query is None else SqlSource(place, query))
+    if query is not None and csv:
+        raise SfumatoError("a CSV file has no types, so no query runs on it; leave --query out")
+    declared = csv_source(place, csv or ())
+    table = open_table(declared if query is None else SqlSource(place, query))
     if not table.column_types:
         raise SfumatoError(
             f"{table.name}: the names of its fields stand in its records, which a draft does not "
@@ -82,7 +95,8 @@ def draft(
         write_text(out, schema.text)
     spec = None
     if release is not None and out is not None:
-        spec = _release(source, query, out, release, public_name(table))
+        said = csv_declarations(csv or ())
+        spec = _release(source, query, out, release, public_name(table), said)
         write_text(release, spec)
     if output.as_json:
         document: dict[str, object] = {"toml": schema.text, "warnings": list(schema.warnings)}
@@ -100,7 +114,14 @@ def draft(
         output.note(f"The draft is in {out}: replace every FILL IN, {then}.")
 
 
-def _release(source: str, query: str | None, out: Path, release: Path, name: str) -> str:
+def _release(
+    source: str,
+    query: str | None,
+    out: Path,
+    release: Path,
+    name: str,
+    declared: Mapping[str, object],
+) -> str:
     """The text of the release file; paths in it start at its own folder."""
     from sfumato.domain.draft import release_file
     from sfumato.toml import toml_text
@@ -111,11 +132,10 @@ def _release(source: str, query: str | None, out: Path, release: Path, name: str
     place = os.path.relpath(Path(source).absolute(), folder) if is_file else source
     schema = os.path.relpath(out.absolute(), folder)
     is_csv = is_file and file_source(source).kind == "csv"
-    text = release_file(name, place, schema, release.name, is_csv=is_csv)
-    if query is None:
-        return text
+    text = release_file(name, place, schema, release.name, is_csv=is_csv and not declared)
+    more = {**({} if query is None else {"query": query}), **declared}
     line = f"source = {toml_text(place)}\n"
-    return text.replace(line, f"{line}query = {toml_text(query)}\n", 1)
+    return text.replace(line, line + data_lines(more), 1)
 
 
 def _grouped(warnings: Sequence[str]) -> dict[str, str]:

@@ -3,12 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from sfumato.errors import TableError
+from sfumato.text import did_you_mean, shown
+
+if TYPE_CHECKING:
+    from sfumato.vault.sources import CsvSource
+
 __all__ = [
+    "Csv",
     "Error",
     "Json",
     "Key",
@@ -20,6 +29,9 @@ __all__ = [
     "SpecFile",
     "Yes",
     "command_app",
+    "csv_declarations",
+    "csv_source",
+    "data_lines",
     "examples",
     "flag",
 ]
@@ -50,6 +62,15 @@ Source = Annotated[
         metavar="SOURCE",
         help="CSV, Parquet (globs too), FILE.duckdb::TABLE, FILE.xlsx::SHEET, "
         "postgres://USER@HOST/DATABASE::TABLE or spark:TABLE.",
+    ),
+]
+Csv = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--csv",
+        metavar="KEY=VALUE",
+        help="How a CSV file was written, again for more: encoding=cp1252, delimiter=;, "
+        "decimal=,, thousands=., date_format=%d.%m.%Y, null_values=NA, quote, header, csv=lines.",
     ),
 ]
 Key = Annotated[
@@ -89,3 +110,61 @@ Seconds = Annotated[
         help="End planning with the best so far after about N seconds (default: no clock).",
     ),
 ]
+
+
+_LISTS: Final = ("header", "date_format", "null_values")
+
+
+def csv_declarations(pairs: Sequence[str]) -> dict[str, Any]:
+    """What ``--csv KEY=VALUE`` options say, by the keys that a spec file has for it.
+
+    >>> csv_declarations(["decimal=,", "null_values=NA", "null_values=n/a"])
+    {'decimal': ',', 'null_values': ['NA', 'n/a']}
+    """
+    from sfumato.vault.sources import CsvSource
+
+    keys = ["csv", *(f.name for f in fields(CsvSource) if f.name not in ("source", "records", "_"))]
+    declared: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or key not in keys:
+            raise TableError(
+                f"--csv is KEY=VALUE with one of the keys {', '.join(keys)}, got {shown(pair)}"
+                f"{did_you_mean(key, keys)}"
+            )
+        value = {"\\t": "\t", "tab": "\t"}.get(value, value) if key == "delimiter" else value
+        if key in _LISTS:
+            declared.setdefault(key, []).append(value)
+        elif key in declared:
+            raise TableError(f"--csv {key} is given twice; only {', '.join(_LISTS)} may be")
+        else:
+            declared[key] = value
+    return declared
+
+
+def csv_source(place: str, pairs: Sequence[str]) -> str | CsvSource:
+    """The table at a place: with what ``--csv`` options say of it, a declared CSV file."""
+    from sfumato.vault.sources import CsvSource
+
+    if not pairs:
+        return place
+    declared = csv_declarations(pairs)
+    return CsvSource(place, declared.pop("csv", None), **declared)
+
+
+def data_lines(entries: Mapping[str, object]) -> str:
+    """Keys of the table ``[data]`` of a spec file with their texts, or lists of texts, as TOML.
+
+    >>> print(data_lines({"decimal": ",", "null_values": ["NA"]}), end="")
+    decimal = ","
+    null_values = ["NA"]
+    """
+    from sfumato.toml import toml_text
+
+    lines = []
+    for key, value in entries.items():
+        texts = [value] if isinstance(value, str) else value
+        written = [toml_text(str(text)) for text in texts]  # type: ignore[attr-defined]
+        joined = written[0] if isinstance(value, str) else f"[{', '.join(written)}]"
+        lines.append(f"{key} = {joined}\n")
+    return "".join(lines)

@@ -33,6 +33,7 @@ __all__ = [
     "Guess",
     "draft",
     "guessed",
+    "next_release_file",
     "release_file",
 ]
 
@@ -290,6 +291,80 @@ _TEXT_KEYS = """\
 # encoding = "cp1252"      # and delimiter, quote, header: how the file was written
 # decimal = ","            # and thousands, date_format, null_values: how values were
 """
+
+
+_NEXT = """\
+# What is released of {name} next, on what its description published. Choose the workload; then
+#
+#   sfumato plan {release}        the error of every answer, before anything is spent
+#   sfumato release {release}     the answers, debited in the ledger
+#
+# All keys: docs/spec.md.
+
+[data]
+source = {source}
+domain = {domain}
+name = {table}
+neighbours = {neighbours}
+{data}
+[[workload]]
+marginals = {ways}              # {ways_text}
+
+[budget]
+{budget}
+{ledger}"""
+
+
+def next_release_file(
+    name: str,
+    source: str,
+    domain: str,
+    release: str,
+    *,
+    neighbours: str,
+    columns: int,
+    data: str,
+    budget: Mapping[str, str],
+    left: bool,
+    ledger: str | None,
+) -> str:
+    """A release file for a completed schema: a table for every pair of columns.
+
+    Args:
+        name: What the table is called in public.
+        source: The source, as the file is to name it.
+        domain: The name of the schema file.
+        release: The name of this file.
+        neighbours: Which two tables must be hard to tell apart.
+        columns: How many columns the schema has.
+        data: Further lines of the table ``[data]``.
+        budget: What the release may spend, by the keys of ``[budget]``.
+        left: Whether that is what is left in the ledger; if not, nothing is.
+        ledger: The path of the ledger, as the file is to name it; None if there is none.
+
+    Returns:
+        The text of the file.
+    """
+    ways = min(2, columns)
+    pairs = "a table for every pair of columns; 1 for each by itself"
+    why = "# what is left in the ledger" if left else "# the ledger has too little left: raise it"
+    lines = [f"{key} = {value}" for key, value in budget.items()]
+    if ledger is not None:
+        lines[0] = f"{lines[0]}    {why}"
+    kept = "" if ledger is None else f"\n[ledger]\npath = {toml_text(ledger)}\n"
+    return _NEXT.format(
+        name=name,
+        source=toml_text(source),
+        domain=toml_text(domain),
+        table=toml_text(name),
+        neighbours=toml_text(neighbours),
+        release=release,
+        data=data,
+        ways=ways,
+        ways_text=pairs if ways == 2 else "a table of the column",
+        budget="\n".join(lines),
+        ledger=kept,
+    )
 
 
 def release_file(name: str, source: str, domain: str, release: str, *, is_csv: bool = False) -> str:

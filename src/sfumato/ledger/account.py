@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -441,16 +441,21 @@ class Account:
             lanes=lanes,
         )
 
-    def price(self, cost: Cost, delta: Fraction | None = None) -> Price:
+    def price(
+        self, cost: Cost, delta: Fraction | None = None, before: Sequence[Cost] = ()
+    ) -> Price:
         """Return what one more debit of this cost takes, or what would fit in its place.
 
         Args:
             cost: The cost of the release.
             delta: The delta of its budget, in which the epsilon that would fit is told.
+            before: The costs of debits that come first; the share is that of all of them.
 
         Returns:
             The share it takes and leaves, or None for both if it will be refused.
         """
+        if before:
+            return self._price_after(cost, delta, before)
         kind: Kind = "gaussian" if cost.mu_squared else "pure"
         is_refused = self.budget.is_pure and bool(cost.mu_squared)
         reason = self._event_refusal(cost)
@@ -463,6 +468,17 @@ class Account:
         gaussian = left_over.epsilon("gaussian", delta) if delta or left_over.delta else None
         both = (gaussian, pure) if kind == "gaussian" else (pure, gaussian)
         return Price(kind, None, None, both[0], both[1], reason)
+
+    def _price_after(self, cost: Cost, delta: Fraction | None, before: Sequence[Cost]) -> Price:
+        """`price` of a debit after others; the first that does not fit is told."""
+        account = self
+        for each in (*before, cost):
+            price = account.price(each, delta)
+            if not price.fits:
+                return price
+            account = account.plus(each)
+        left = Fraction(account.left, UNITS)
+        return replace(price, share=Fraction(account.spent - self.spent, UNITS), left=left)
 
     def _event_refusal(self, cost: Cost) -> str:
         """Why the delta of a cost does not fit; empty if it does, or has none."""

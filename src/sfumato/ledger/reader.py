@@ -14,7 +14,7 @@ allowances are compared with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -792,7 +792,12 @@ class LedgerReader:
         )
 
     def price(
-        self, cost: Cost, analyst: str | None = None, *, delta: Fraction | None = None
+        self,
+        cost: Cost,
+        analyst: str | None = None,
+        *,
+        delta: Fraction | None = None,
+        after: Sequence[Cost] = (),
     ) -> Price:
         """Return what one more debit of this cost takes, or what would fit in its place.
 
@@ -801,11 +806,12 @@ class LedgerReader:
             analyst: Whose allowance it must fit as well; the shares are those of the allowance if
                 there is one, as in ``remaining``.
             delta: The delta of the release's budget, in which the epsilon that fits is told.
+            after: The costs of debits that are to come before it.
 
         Returns:
             The share of the budget that it takes and leaves; None for both if it is refused.
         """
-        prices = [account.price(cost, delta) for account in self._accounts(analyst)]
+        prices = [account.price(cost, delta, after) for account in self._accounts(analyst)]
         refused = [price for price in prices if not price.fits]
         if not refused:
             return prices[-1]

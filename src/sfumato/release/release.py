@@ -105,6 +105,7 @@ __all__ = [
     "saved_together",
     "write_record",
     "write_records",
+    "write_saved",
 ]
 
 
@@ -1053,10 +1054,10 @@ def _write(
     if synthetic is not False:
         drawn = release.synthetic(None if synthetic is True else synthetic)
         paths |= write_records(drawn, folder, csv)
-    return paths | _write_saved(release, folder, paths)
+    return paths | write_saved(release, folder, paths)
 
 
-def _write_saved(release: Release, folder: Path, paths: Mapping[str, Path]) -> dict[str, Path]:
+def write_saved(release: Release, folder: Path, paths: Mapping[str, Path]) -> dict[str, Path]:
     """``release.zip``, from which the release is read back."""
     files = {p.name: p for p in paths.values() if p.suffix not in (".html", ".png")}
     forecast = release.estimates.forecast

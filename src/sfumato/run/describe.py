@@ -43,11 +43,13 @@ from sfumato.domain.discovery import (
 )
 from sfumato.domain.domain import Domain
 from sfumato.domain.draft import Kind, guessed
+from sfumato.domain.grids import NumberGrid
 from sfumato.domain.open_kinds import OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
-from sfumato.errors import PlanError, SchemaError, TableError, TooLarge
+from sfumato.errors import BudgetExhausted, PlanError, SchemaError, TableError, TooLarge
 from sfumato.planning.discovery_plans import bins_for
-from sfumato.privacy.budget import Budget, Number, check_neighbours, exact
+from sfumato.privacy.budget import Budget, Guarantee, Number, check_neighbours, exact, number_text
+from sfumato.privacy.cost import Cost
 from sfumato.release.answers import named_groups
 from sfumato.release.export import checked_path, write_table_csv
 from sfumato.release.release import Release, saved_together, write_record
@@ -56,7 +58,7 @@ from sfumato.run.discover import Discovery, DiscoveryPlan, KindSearch, RangeSear
 from sfumato.run.linear import LinearRun
 from sfumato.run.linear import plan as plan_linear
 from sfumato.run.run_limits import LIMITS
-from sfumato.run.spine import Access, run
+from sfumato.run.spine import Access, opened, run
 from sfumato.text import STORED, did_you_mean, listing, shown
 from sfumato.types import Neighbours, Progress
 from sfumato.workload.build import marginals, means, prefixes
@@ -145,6 +147,17 @@ class DescriptionPlan:
     def rest(self) -> Budget:
         """The budget of the release that follows."""
         return self._parts[1]
+
+    @property
+    def for_answers(self) -> Budget:
+        """The budget of the release, in mu where discovery has Gaussian noise.
+
+        Pure noise after Gaussian noise is counted as the Gaussian that dominates it, so that an
+        epsilon for it would not fit what is left of the whole (docs/proofs/accounting.md).
+        """
+        if self.discovery is None or not self.discovery.cost.mu_squared or self.rest.is_pure:
+            return self.rest
+        return Budget(mu=self.rest.gaussian_mu)
 
     def __repr__(self) -> str:
         lines = [f"DescriptionPlan of {len(self.kinds):,} columns at {self.budget.describe()}"]
@@ -270,17 +283,70 @@ class DescriptionPlan:
         access = Access(table, ledger, name, analyst=analyst, progress=progress)
         votes, plan = None, self
         if self.vote is not None:
+            self._check_left(access, self.vote)
             votes = run(self.vote.runnable(), access)
             plan = self.with_votes(votes)
         discovery = None
         if plan.discovery is not None:
+            plan._check_left(access, plan.discovery)
             discovery = run(plan.discovery.runnable(), access)
         domain = plan.completed(discovery)
         released = None
         if domain is not None:
-            answers = plan_linear(workload_of(domain), plan.rest, plan.neighbours, unit=plan.unit)
+            whose = (plan.for_answers, plan.neighbours)
+            answers = plan_linear(workload_of(domain), *whose, unit=plan.unit)
             released = run(LinearRun(answers), access)
         return Description(plan, discovery, domain, released, votes)
+
+    def costs(self, first: DiscoveryPlan | None = None) -> tuple[list[Cost], list[Cost]]:
+        """What is debited one after the other from a part on, and last for the release.
+
+        The release costs one of the latter, by the kind of noise that its plan takes. A vote can
+        make a column one of texts, whose discovery takes half of delta.
+
+        Args:
+            first: The vote or the discovery; None for all of it.
+
+        Returns:
+            The costs of vote and discovery in order, and those that the release may have.
+        """
+        parts = [p for p in (self.vote, self.discovery) if p is not None]
+        if first is not None and first is not self.vote:
+            parts = [first]
+        costs = [part.cost for part in parts]
+        delta = self.budget.delta
+        if first in (None, self.vote) and self.vote is not None and delta and len(parts) > 1:
+            missing = delta / 2 - costs[-1].delta
+            costs[-1] += Cost.approximate(missing) if missing > 0 else Cost(())
+        last = [] if self.for_answers.mu else [Cost.pure(self.rest.pure_epsilon)]
+        if not self.rest.is_pure:
+            last.append(Cost.gaussian(Fraction(self.rest.gaussian_mu or 0.0) ** 2))
+        return costs, last
+
+    def _check_left(self, access: Access, first: DiscoveryPlan) -> None:
+        """Refuse before a part is debited if the parts after it would not fit the ledger.
+
+        Raises:
+            BudgetExhausted: They would not; nothing was spent.
+        """
+        if access.ledger is None:
+            return
+        _, ledger = opened(
+            access, None, Guarantee(self.budget, self.neighbours, self.unit or "row")
+        )
+        if ledger is None or first.stored_key(ledger) is not None:
+            return
+        costs, last = self.costs(first)
+        for cost in last:
+            price = ledger.price(cost, access.analyst, delta=self.rest.delta, after=costs)
+            if not price.fits:
+                left = ledger.remaining(access.analyst).describe()
+                raise BudgetExhausted(
+                    f"budget refused: this description takes {self.budget.describe()} in "
+                    f"{len(costs) + 1} debits that do not all fit {ledger.place} (total "
+                    f"{ledger.budget.describe()}; {left}), so none was made: it "
+                    f"{price.describe()}; describe for less, or ask the curator to raise the total"
+                )
 
     def with_votes(self, votes: Discovery) -> DescriptionPlan:
         """The plan with the kinds that the vote decided: arithmetic on what was published.
@@ -427,8 +493,41 @@ class Description:
 
     def _note(self, name: str) -> str:
         """What a reader must know of the column."""
-        notes = [self._note_of_findings(name), self._note_of_texts(name)]
+        notes = [
+            self._note_of_findings(name),
+            self._note_of_ends(name),
+            self._note_of_delta(name),
+            self._note_of_texts(name),
+        ]
         return "; ".join(note for note in notes if note)
+
+    def _note_of_ends(self, name: str) -> str:
+        """Whether a range reaches the end of all that is searched, as infinite values make it."""
+        kind = self.plan.kinds[name]
+        if self.domain is None or name not in self.domain or kind not in ("integer", "numeric"):
+            return ""
+        edges = NumberGrid(name, is_whole=kind == "integer").edges
+        low, high = ends_of(self.domain[name])
+        if edges[0] < float(str(low)) and float(str(high)) < edges[-1] - 1:
+            return ""
+        return (
+            "the range ends where the search ends: infinite values, or markers such as 1e30, are "
+            "clamped there and spoil means and quartiles; make them nulls at the source"
+        )
+
+    def _note_of_delta(self, name: str) -> str:
+        """How many values of one person each may be among the published, where that is not few."""
+        if self.plan.kinds[name] != "category" or self.discovery is None or self.release is None:
+            return ""
+        delta = self.discovery.plan.cost.delta
+        many = float(delta) * max(self.records[0], 0.0)
+        if many < LIMITS.single_keys:
+            return ""
+        return (
+            f"with a delta of {number_text(delta)} for discovery, up to about {many:,.2g} values "
+            "that one person alone has may be among the published ones: lower delta below 1 over "
+            "the number of records"
+        )
 
     def _note_of_texts(self, name: str) -> str:
         """How many values are none of the kind, where the vote is sure that some are."""
@@ -624,7 +723,8 @@ class Description:
     def save(self, directory: str | Path) -> dict[str, Path]:
         """Write report.html, description.csv, schema.toml, answers.parquet and provenance.json.
 
-        Either all files are written or none.
+        With release.zip, from which ``sf.read_release(directory)`` and ``sfumato show`` read the
+        release of the numbers again. Either all files are written or none.
 
         Args:
             directory: Where the files are written; it is made if it is not there.
@@ -636,6 +736,8 @@ class Description:
             SchemaError: Nothing was released.
         """
         import pyarrow as pa
+
+        from sfumato.release.release import write_saved
 
         release, report, schema = self.release, self.report(), self.to_toml()
         assert release is not None  # noqa: S101  report
@@ -650,7 +752,8 @@ class Description:
             write_table_csv(table, paths["description.csv"])
             release.to_parquet(paths["answers.parquet"])
             paths["provenance.json"] = write_record(release.provenance, folder)
-            return paths
+            saved = write_saved(release, folder, paths).values()
+            return paths | {path.name: path for path in saved}
 
         return saved_together(checked_path(directory), write)
 
@@ -816,6 +919,12 @@ def _chosen(
     if isinstance(columns, str):
         raise PlanError(f"columns must be a list of names, got {shown(columns)}")
     names = list(table.types) if columns is None else list(dict.fromkeys(columns))
+    if not names:
+        raise TableError(
+            f"{table.name}: the names of its fields stand in its records, which are private; name "
+            "those that are to be described: columns=['age', 'address.city'], on the command line "
+            "--columns age --columns address.city"
+        )
     unknown = [n for n in (*names, *kinds) if n not in table.types]
     if unknown:
         raise TableError(
@@ -848,7 +957,7 @@ def _chosen(
     if not chosen:
         raise TableError(
             f"the table {table.name} has no column that can be described"
-            + (f": {listing(list(left_out))} cannot be" if left_out else "")
+            + "".join(f"; {name!r}: {why}" for name, why in list(left_out.items())[:5])
         )
     if len(chosen) > LIMITS.described_columns:
         raise TooLarge(

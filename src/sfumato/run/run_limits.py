@@ -136,6 +136,8 @@ class RunLimits:
     """Of the epsilon, for the vote on the kind of one column: 1,000 records are enough at 1."""
     votes_epsilon: Fraction = Fraction(3, 20)
     """Of the epsilon, for all votes together at most: where there are more than 15 columns."""
+    single_keys: float = 0.1
+    """Values of one person each, as expected by delta, from which on a description warns."""
     sure_range: float = 0.5
     """Share of simulated searches within an octave below which a range is said to be unsure."""
     described_columns: int = 100

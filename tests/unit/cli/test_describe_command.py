@@ -74,3 +74,55 @@ def test_what_cannot_be_described_is_refused_in_words(
     ran = run("describe", people, *options)
     assert ran.code == 2
     assert words in " ".join(ran.err.split())
+
+
+def test_what_follows_is_ready_to_be_planned_and_released(people: Path, run: Run) -> None:
+    frame = pd.read_parquet(people)
+    frame["größe"] = np.random.default_rng(5).choice(["1,5", "2,5"], len(frame))
+    Path("leute.csv").write_text(frame.to_csv(index=False, sep=";"), encoding="cp1252")
+    refused = run("describe", "leute.csv", "--no-ledger", "--yes")
+    assert "encoding" in refused.err
+    first = run(
+        *("describe", "leute.csv", "--csv", "encoding=cp1252", "--csv", "decimal=,"),
+        *("--epsilon", "2", "--ledger", "leute.ledger", "--create", "--total-epsilon", "6"),
+        *("--yes", "--out", "first", "--json"),
+    )
+    assert first.code == 0, first.err
+    kinds = [row["kind"] for row in json.loads(first.out)["columns"]]
+    assert kinds == ["integer", "category", "numeric"]
+    shown = run("show", "first", "--by", "sex")
+    assert shown.code == 0, shown.err
+    planned = run("plan", "first/release.toml", "--json")
+    assert planned.code == 0, planned.err
+    second = run("release", "first/release.toml", "--yes", "--out", "second")
+    assert second.code == 0, second.err
+    assert run("show", "second", "--by", "sex").code == 0
+
+
+def test_a_spec_that_may_hold_work_is_never_written_over(people: Path, run: Run) -> None:
+    Path("first").mkdir()
+    Path("first/release.toml").write_text("# mine")
+    ran = run("describe", people, "--no-ledger", "--yes", "--out", "first", "--columns", "sex")
+    assert ran.code == 0, ran.err
+    assert Path("first/release.toml").read_text() == "# mine"
+    assert "was there" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--csv", "encodin=x"), "did you mean"),
+        (("--csv", "quote"), "KEY=VALUE"),
+        (("--csv", "quote=a", "--csv", "quote=b"), "given twice"),
+        (("--total-epsilon", "3"), "give --create"),
+        (("--ledger", "x", "--create", "--total-epsilon", "0.1"), "raise the total"),
+    ],
+)
+def test_wrong_options_of_files_and_totals_are_refused_in_words(
+    people: Path, run: Run, options: tuple[str, ...], words: str
+) -> None:
+    pd.read_parquet(people).to_csv("people.csv", index=False)
+    ran = run("describe", "people.csv", "--yes", *options)
+    assert ran.code == 2
+    assert words in " ".join(ran.err.split())
+    assert not Path("x").exists()

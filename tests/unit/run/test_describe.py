@@ -107,6 +107,7 @@ def test_all_files_are_saved(description, tmp_path):
         "description.csv",
         "answers.parquet",
         "provenance.json",
+        "release.zip",
     }
     report = files["report.html"].read_text()
     assert "columns of about" in report
@@ -240,3 +241,45 @@ def test_columns_of_csv_files_begin_with_their_names_or_what_the_caller_says(tmp
     assert dict(plan.kinds) == {"age": "integer", "income": "numeric", "sex": "category"}
     described = sf.describe(str(file), epsilon=4, kinds={"age": "numeric"}).frame
     assert described.set_index("column").loc["age", "mean"] == pytest.approx(48.5, abs=3)
+
+
+def _paid(place, budget, **options):
+    """A description of a small table of three columns, in a ledger of its own."""
+    some = np.random.default_rng(3)
+    table = pd.DataFrame({"p": np.arange(4000) // 8, "c": some.choice(list("abcd"), 4000)})
+    sf.Ledger.create(place, budget, "t")
+    return sf.describe(table, 1, 1e-6, ledger=place, name="t", **options)
+
+
+def test_a_description_whose_discovery_has_gaussian_noise_fits_its_own_budget(tmp_path):
+    """Eight rows a person make discovery Gaussian; pure noise after it would not fit the whole."""
+    unit = sf.PrivacyUnit("p", 8)
+    described = _paid(tmp_path / "x.ledger", sf.Budget(1, 1e-6), unit=unit)
+    assert described.discovery.plan.cost.mu_squared
+    assert described.release.cost.mu_squared
+    assert not described.release.cost.pure_epsilon
+
+
+def test_nothing_is_debited_if_the_release_would_not_fit(tmp_path):
+    """The discovery alone (0.3) would fit 0.5, the release after it would not."""
+    place = tmp_path / "x.ledger"
+    with pytest.raises(sf.errors.BudgetExhausted, match="none was made"):
+        _paid(place, sf.Budget("0.5", 1e-6))
+    assert not list(sf.Ledger.open(place).entries())
+
+
+def test_the_release_of_a_saved_description_is_read_again(description, tmp_path):
+    description.save(tmp_path)
+    again = sf.read_release(tmp_path)
+    assert again.answers(group="sex").equals(description.histogram("sex"))
+
+
+def test_infinite_values_and_a_large_delta_are_spoken_of():
+    values = np.repeat([1.0, np.inf, -np.inf], 2000)
+    table = pd.DataFrame({"x": values, "town": [f"town {i % 3}" for i in range(6000)]})
+    rows = sf.describe(table, 8, 1e-3).frame.set_index("column")
+    assert "where the search ends" in rows.loc["x", "note"]
+    assert "lower delta" in rows.loc["town", "note"]
+    assert not sf.describe(table[["town"]], 8, 1e-6).frame.loc[0, "note"]
+    with pytest.raises(TableError, match="identifiers"):
+        sf.describe(table[["town"]].rename(columns={"town": "user_id"}))
