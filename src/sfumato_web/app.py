@@ -21,6 +21,9 @@ GET  /datasets/NAME/answers/KEY        a stored answer, the same bytes for ever
 GET  /datasets/NAME/ledger             what was spent
 POST /datasets/NAME/freeze, unfreeze   curators only
 GET  /datasets/NAME/audit              every record of the ledger, auditors and curators
+GET  /jobs                             what was sent with Prefer: respond-async
+GET  /jobs/JOB, /jobs/JOB/result       how far it is; its answer
+DELETE /jobs/JOB                       cancel it, before it pays
 GET  /metrics                          Prometheus, curators and scrapers
 
 `ServerState` is everything that a running server holds: its datasets, who may see them, and its
@@ -31,6 +34,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import re
 from collections import Counter
@@ -39,7 +43,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from math import floor
 from time import time
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -51,6 +55,7 @@ from sfumato.ledger.reader import export_lines
 from sfumato.version import VERSION
 from sfumato_web.server.config import Analyst, Config
 from sfumato_web.server.dataset import GuardedDataset
+from sfumato_web.server.jobs import Facts, Job, Jobs, Kind, Work
 from sfumato_web.server.middleware import (
     ANALYST,
     METRICS,
@@ -72,6 +77,7 @@ from sfumato_web.server.models import (
     DiscoveryShown,
     Estimated,
     FreezeAsked,
+    JobShown,
     LedgerShown,
     PastReleaseShown,
     PlanAsked,
@@ -101,6 +107,9 @@ from sfumato_web.server.responses import Grid, Left, Metrics, ResponseStore, Sam
 from sfumato_web.server.scheduler import Scheduler
 from sfumato_web.server.server_limits import LIMITS, Rates
 from sfumato_web.server.tokens import Tokens
+
+if TYPE_CHECKING:
+    from sfumato.types import Progress
 
 __all__ = [
     "BUSY",
@@ -144,6 +153,7 @@ class ServerState:
         self._workers = Scheduler(limits.workers, limits.workers_per_analyst, limits.waiting)
         self._readers = Scheduler(LIMITS.reader_threads, 1, limits.concurrent, "sfumato reader")
         self.datasets: dict[str, GuardedDataset] = {}
+        self.jobs = Jobs(self.store, self._workers)
         try:
             for name, dataset in config.datasets.items():
                 self.datasets[name] = GuardedDataset(
@@ -169,6 +179,21 @@ class ServerState:
     async def read(self, who: Analyst, function: Callable[..., T], *arguments: object) -> T:
         """Run what is short and reads no ledger off the event loop: SQL, keys, stored answers."""
         return await self._readers.run(who.name, partial(function, *arguments))
+
+    async def begin(
+        self,
+        kind: Kind,
+        who: Analyst,
+        dataset: GuardedDataset,
+        about: Facts,
+        work: Work,
+        *,
+        key: str | None = None,
+        lane: str | None = None,
+    ) -> Job:
+        """Put a job in line, which goes on when nobody waits for it."""
+        submit = partial(self.jobs.submit, key=key, lane=lane)
+        return await self.read(who, submit, kind, who, dataset.name, about, work)
 
     async def left(self, dataset: GuardedDataset, who: Analyst) -> Left:
         """What is left of a dataset, for the metrics; nothing where its ledger cannot be read."""
@@ -324,6 +349,7 @@ Server = Annotated[ServerState, Depends(_server)]
 Who = Annotated[Analyst, Depends(_who)]
 Curator = Annotated[Analyst, Depends(_curator)]
 Dataset = Annotated[GuardedDataset, Depends(_dataset)]
+JobName = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 WAITS: Final = [Depends(_on_grid)]
 
 # The busiest routes read their parameters by hand, which takes half the time; what FastAPI then
@@ -351,10 +377,20 @@ _KEY: Final = {
     "schema": {"type": "string", "pattern": r"^[\x21-\x7e]{1,100}$"},
 }
 
+_PREFER: Final = {
+    "name": "Prefer",
+    "in": "header",
+    "required": False,
+    "description": "`respond-async`: 202 and a job at once, which goes on when nobody waits",
+    "schema": {"type": "string"},
+}
+
 Asked = TypeVar("Asked")
 
 
-def _documented(model: str, parameters: Sequence[object] = (_NAME, _KEY)) -> dict[str, Any]:
+def _documented(
+    model: str, parameters: Sequence[object] = (_NAME, _KEY, _PREFER)
+) -> dict[str, Any]:
     body = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}
     return {"parameters": list(parameters), "requestBody": {"required": True, "content": body}}
 
@@ -407,6 +443,54 @@ async def _while_there(request: Request, work: Awaitable[T]) -> T:
             task.cancel()
 
 
+def _is_async(request: Request) -> bool:
+    """Whether a caller asks for a job (RFC 7240)."""
+    wishes = request.headers.get("prefer", "").lower().split(",")
+    return any(wish.partition(";")[0].strip() == "respond-async" for wish in wishes)
+
+
+async def _accepted(
+    request: Request, kind: Kind, body: _Budgeted, work: Work, *, lane: str | None = None
+) -> Response:
+    """A job in place of an answer: 202, and where it is."""
+    dataset = await _dataset(request, _name(request))
+    server, who = await _server(request), await _who(request)
+    about = body.model_dump(exclude_none=True, exclude_defaults=True)
+    return _job_reply(await server.begin(kind, who, dataset, about, work, lane=lane))
+
+
+def _job_reply(job: Job) -> Response:
+    headers = {"Location": f"/jobs/{job.id}", "Preference-Applied": "respond-async"}
+    return Response(canonical(job.shown()), 202, headers, "application/json")
+
+
+class _Budgeted(Protocol):
+    """The body of a request that can be a job."""
+
+    def model_dump(self, *, exclude_none: bool, exclude_defaults: bool) -> dict[str, Any]:
+        """The request as JSON."""
+        ...
+
+
+def _plain(make: Callable[[], bytes]) -> Work:
+    """The work of a job whose body has no key: it is kept for the job."""
+
+    def work(_: Progress) -> tuple[bytes, str | None, Facts]:
+        return make(), None, {}
+
+    return work
+
+
+def _paying(make: Callable[..., bytes], body: object, who: Analyst, name: str | None) -> Work:
+    """The work of a job that pays, and tells its steps."""
+
+    def work(progress: Progress) -> tuple[bytes, str | None, Facts]:
+        made = make(body, who, name, progress)
+        return made, str(json.loads(made)["key"]), {}
+
+    return work
+
+
 def _answers(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
     """The documented responses of a route: its model, and refusals."""
     about = {
@@ -430,6 +514,11 @@ def _answers(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
     return {200: {"model": model}, **refusals}
 
 
+_JOB: Final[dict[int | str, dict[str, Any]]] = {
+    202: {"model": JobShown, "description": "a job, where `respond-async` is preferred"}
+}
+
+
 def _json(document: object) -> Response:
     return Response(canonical(document), media_type="application/json")
 
@@ -441,7 +530,7 @@ def _stored(body: bytes) -> Response:
 @routes.post(
     "/datasets/{name}/ask",
     responses=_answers(Answer, 404, 409, 423, 503),
-    openapi_extra=_documented("AskAsked"),
+    openapi_extra=_documented("AskAsked", [_NAME, _KEY]),
 )
 async def ask(request: Request) -> Response:
     """Answer a question: stored, free if the session's estimate is right, else paid for."""
@@ -475,7 +564,7 @@ async def answers(request: Request) -> Response:
 
 @routes.post(
     "/datasets/{name}/release",
-    responses=_answers(Released, 404, 409, 423, 503),
+    responses=_answers(Released, 404, 409, 423, 503) | _JOB,
     openapi_extra=_documented("ReleaseAsked"),
 )
 async def release(request: Request) -> Response:
@@ -483,10 +572,15 @@ async def release(request: Request) -> Response:
     dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
     body, server = await request.body(), await _server(request)
     request.scope[ON_GRID] = True
-    stored = None if key is not None else dataset.at_hand(body, who)
+    is_at_once = key is None and not _is_async(request)
+    stored = dataset.at_hand(body, who) if is_at_once else None
     if stored is not None:
         return _stored(stored)
     task, stored = await _valid(server.read(who, dataset.begin, body, who, key))
+    if _is_async(request):
+        about = task.request.model_dump(exclude_none=True, exclude_defaults=True)
+        work, how = dataset.release_job(task, who), {"key": task.key, "lane": dataset.lane}
+        return _job_reply(await server.begin("release", who, dataset, about, work, **how))
     if stored is None:
         released = server.work(who, dataset.release, task, who, lane=dataset.lane)
         stored = await _while_there(request, released)
@@ -567,8 +661,8 @@ async def schema(dataset: Dataset) -> Response:
 
 @routes.post(
     "/datasets/{name}/plan",
-    responses=_answers(PlanShown, 404, 503),
-    openapi_extra=_documented("PlanAsked", [_NAME]),
+    responses=_answers(PlanShown, 404, 503) | _JOB,
+    openapi_extra=_documented("PlanAsked", [_NAME, _PREFER]),
 )
 async def plan(request: Request) -> Response:
     """Forecast the errors and the cost of a release; touches no data and costs nothing."""
@@ -577,6 +671,9 @@ async def plan(request: Request) -> Response:
     body = await _body(request, PlanAsked.model_validate_json)
     request.scope[ON_GRID] = True
     lane = dataset.planning_lane(body)
+    if _is_async(request):
+        work = _plain(lambda: canonical(dataset.forecast(body, who)))
+        return await _accepted(request, "plan", body, work, lane=lane)
     forecast = server.work(who, dataset.forecast, body, who, lane=lane)
     return _json(await _while_there(request, forecast))
 
@@ -614,8 +711,8 @@ async def plan_selection(
 @routes.post(
     "/datasets/{name}/select",
     dependencies=WAITS,
-    responses=_answers(Selected, 404, 409, 423, 503),
-    openapi_extra={"parameters": [_KEY]},
+    responses=_answers(Selected, 404, 409, 423, 503) | _JOB,
+    openapi_extra={"parameters": [_KEY, _PREFER]},
 )
 async def select(
     request: Request,
@@ -626,6 +723,9 @@ async def select(
 ) -> Response:
     """Debit the cost and choose the best few candidates; an equal request gets the same bytes."""
     key = _key(request)
+    if _is_async(request):
+        work = _paying(dataset.select, body, who, key)
+        return await _accepted(request, "select", body, work, lane=dataset.lane)
     selected = server.work(who, dataset.select, body, who, key, lane=dataset.lane)
     return _stored(await _while_there(request, selected))
 
@@ -650,8 +750,8 @@ async def plan_description(
 @routes.post(
     "/datasets/{name}/describe",
     dependencies=WAITS,
-    responses=_answers(Described, 404, 409, 423, 503),
-    openapi_extra={"parameters": [_KEY]},
+    responses=_answers(Described, 404, 409, 423, 503) | _JOB,
+    openapi_extra={"parameters": [_KEY, _PREFER]},
 )
 async def describe(
     request: Request,
@@ -662,6 +762,9 @@ async def describe(
 ) -> Response:
     """Debit the cost and summarise columns; an equal request gets the same bytes."""
     key = _key(request)
+    if _is_async(request):
+        work = _paying(dataset.describer.describe, body, who, key)
+        return await _accepted(request, "describe", body, work, lane=dataset.lane)
     paid = server.work(who, dataset.describer.describe, body, who, key, lane=dataset.lane)
     return _stored(await _while_there(request, paid))
 
@@ -686,8 +789,8 @@ async def plan_discovery(
 @routes.post(
     "/datasets/{name}/discover",
     dependencies=WAITS,
-    responses=_answers(Discovered, 404, 409, 423, 503),
-    openapi_extra={"parameters": [_KEY]},
+    responses=_answers(Discovered, 404, 409, 423, 503) | _JOB,
+    openapi_extra={"parameters": [_KEY, _PREFER]},
 )
 async def discover(
     request: Request,
@@ -698,6 +801,9 @@ async def discover(
 ) -> Response:
     """Debit the cost and find values and ranges; an equal request gets the same bytes."""
     key = _key(request)
+    if _is_async(request):
+        work = _paying(dataset.describer.discover, body, who, key)
+        return await _accepted(request, "discover", body, work, lane=dataset.lane)
     paid = server.work(who, dataset.describer.discover, body, who, key, lane=dataset.lane)
     return _stored(await _while_there(request, paid))
 
@@ -782,6 +888,59 @@ async def metrics(request: Request, who: Who, server: Server) -> Response:
     analysts = {a.name for a in server.config.analysts if a.datasets & who.datasets}
     text = server.metrics.text(left, analysts, server.gauges())
     return Response(text, media_type="text/plain; version=0.0.4")
+
+
+@routes.get("/jobs", dependencies=WAITS, responses=_answers(list[JobShown], 503))
+async def jobs(request: Request, who: Who, server: Server) -> Response:
+    """The newest jobs: one's own, or of all who use the tables whose ledgers one reads."""
+    return _json(await _while_there(request, server.read(who, server.jobs.listed, who)))
+
+
+@routes.get("/jobs/{job}", dependencies=WAITS, responses=_answers(JobShown, 404, 503))
+async def job(request: Request, who: Who, server: Server, job: JobName) -> Response:
+    """How far a job is, or how it ended."""
+    one = await _while_there(request, server.read(who, server.jobs.find, who, job))
+    return _json(one.shown())
+
+
+@routes.get(
+    "/jobs/{job}/result",
+    dependencies=WAITS,
+    responses={
+        **_answers(dict[str, Any], 404, 409, 423, 503),
+        202: {"model": JobShown, "description": "it is not over yet"},
+        410: {"model": Trouble, "description": "it was cancelled or lost, or its answer is gone"},
+    },
+)
+async def job_result(request: Request, who: Who, server: Server, job: JobName) -> Response:
+    """The answer of a job as its request would have got it, or its refusal."""
+    one = await _while_there(request, server.read(who, server.jobs.find, who, job))
+    state = one.state
+    if state in ("waiting", "working", "paying"):
+        return Response(canonical(one.shown()), 202, {"Retry-After": "1"}, "application/json")
+    if state == "failed":
+        error = dict(one.document["error"])
+        words = (one.document["status"], error.pop("error"), error.pop("message"))
+        raise Problem(*words, more=error)
+    body = None if state != "done" else await server.read(who, server.jobs.result, one)
+    if body is None:
+        what = {"cancelled": "was cancelled before it paid", "lost": "was lost in a restart"}
+        how = what.get(state, "is done, but its answer is not kept any more")
+        message = f"this job {how}; send the request again, what was paid for is free"
+        raise Problem(410, "gone", message)
+    return _stored(body)
+
+
+@routes.delete("/jobs/{job}", dependencies=WAITS, responses=_answers(JobShown, 404, 409, 503))
+async def cancel_job(who: Who, server: Server, job: JobName) -> Response:
+    """Cancel a job that has not begun to pay; nothing is spent."""
+
+    def cancel() -> Job:
+        one = server.jobs.find(who, job)
+        server.jobs.cancel(who, one)
+        return one
+
+    return _json((await server.read(who, cancel)).shown())
 
 
 BUSY: Final[dict[tuple[str, str], Handler]] = {

@@ -50,6 +50,10 @@ ALLOWED: dict[tuple[str, str], tuple[set[str], Any]] = {
     ("GET", "/datasets/{name}/releases"): (READERS, None),
     ("GET", "/datasets/{name}/releases/{key}/files/{file}"): (READERS, None),
     ("GET", "/datasets/{name}/answers/{key}"): (READERS, None),
+    ("GET", "/jobs"): (READERS, None),
+    ("GET", "/jobs/{job}"): (READERS, None),
+    ("GET", "/jobs/{job}/result"): (READERS, None),
+    ("DELETE", "/jobs/{job}"): (ANALYSTS, None),
     ("POST", "/datasets/{name}/plan"): (ANALYSTS, asked(0.01)),
     ("POST", "/datasets/{name}/release"): (ANALYSTS, asked(0.01)),
     ("POST", "/datasets/{name}/estimate"): (ANALYSTS, ASK),
@@ -76,7 +80,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 def _sent(client: TestClient, method: str, path: str, token: str | None, body: object) -> Any:
     headers = {} if token is None else bearer(token)
-    at = path.format(name="people", key=KEY, file="answers.csv", job="none")
+    at = path.format(name="people", key=KEY, file="answers.csv", job="0" * 32)
     return client.request(method, at, headers=headers, json=body)
 
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from tests.http.served import bearer
-from tests.page.conftest import check_accessible, picture, sign_in
-from tests.page.museum import ADA, BOB, CORA
+from tests.page.conftest import WAIT, check_accessible, picture, sign_in
+from tests.page.museum import ADA, BOB, CORA, museum_server
 
 BARS = ".chart[data-drawn] svg"
 
@@ -209,3 +209,47 @@ def test_login_and_logout(open_browser):
     page.wait_for_url("**/page/login")
     page.goto("/page/plan")
     page.wait_for_url("**/page/login?next=/page/plan")
+
+
+HELD = """
+import time
+from pathlib import Path
+from sfumato_web.server.dataset import GuardedDataset
+real = GuardedDataset.release
+def release(self, task, who, progress=None):
+    while not Path({go!r}).exists():
+        progress(1, 4, "counting")
+        time.sleep(0.05)
+    return real(self, task, who, progress)
+GuardedDataset.release = release
+"""
+
+
+def test_a_release_shows_its_step_and_is_cancelled_before_it_pays(chromium, tmp_path):
+    go = tmp_path / "go"
+    with museum_server(tmp_path / "m", before=HELD.format(go=str(go))) as museum:
+        context = chromium.new_context(base_url=museum.address, reduced_motion="reduce")
+        context.set_default_timeout(WAIT)
+        page = context.new_page()
+        sign_in(page, ADA)
+        page.get_by_role("button", name="All 1-way tables").click()
+        release_button(page).click()
+        page.get_by_role("button", name="Spend and release").click()
+        page.get_by_text("Counting").wait_for()
+        other = context.new_page()
+        other.goto("/page/release")
+        other.get_by_role("heading", name="Under way").wait_for()
+        other.get_by_text("museum: All 1-way tables, by ada").wait_for()
+        check_accessible(page, "[role=dialog]")
+        page.get_by_role("button", name="Cancel, nothing is spent yet").click()
+        other.get_by_text("Cancelled; nothing was spent").wait_for()
+        page.get_by_role("dialog").wait_for(state="hidden")
+        go.touch()
+        assert spent(museum) == 0
+        jobs = httpx.get(f"{museum.address}/jobs", headers=bearer(ADA)).json()
+        assert [j["state"] for j in jobs] == ["cancelled"]
+        release_button(page).click()
+        page.get_by_role("button", name="Spend and release").click()
+        page.wait_for_url("**/page/release/museum/*")
+        assert spent(museum) > 0
+        context.close()

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sfumato.vault.tables import Table
 
 __all__ = [
+    "PAYING",
     "Access",
     "DebitLedger",
     "Lasting",
@@ -57,6 +58,9 @@ __all__ = [
     "stored_answer",
 ]
 
+
+PAYING = "paying"
+"""The step of a progress function that is told between count and debit."""
 
 Exact = TypeVar("Exact")
 Result = TypeVar("Result")
@@ -184,10 +188,15 @@ def _measured(
 ) -> tuple[bytes, bool]:
     """Return an answer, and whether it was stored: by a faster process, in the meantime.
 
+    A progress function that raises may stop a run before anything is debited: at a step of the
+    count, or for the last time at the step "paying", which is told between count and debit.
+
     Privacy: `Runnable.draw` runs at most once. With a ledger that is inside `Ledger.answer_once`,
     which debits before and stores after it. What fails for want of memory fails in `count`, before.
     """
     exact = plan.count(table, access.progress)
+    if access.progress is not None:
+        access.progress(0, 1, PAYING)
     is_stored = True
 
     def draw() -> bytes:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, overload
 from urllib.parse import quote, urlsplit
 
 from sfumato.errors import (
@@ -45,6 +45,7 @@ __all__ = [
     "Client",
     "Reply",
     "ServerAnswer",
+    "ServerJob",
     "Transport",
 ]
 
@@ -116,6 +117,86 @@ class ServerAnswer:
         return pd.DataFrame(columns)
 
 
+class ServerJob:
+    """A release that goes on when nobody waits; it can be looked at from anywhere by its id.
+
+    Args:
+        client: Who asks.
+        document: What the server said of it.
+    """
+
+    def __init__(self, client: Client, document: Mapping[str, object]) -> None:
+        self._client, self._last = client, document
+
+    @property
+    def id(self) -> str:
+        """Its name at the server."""
+        return str(self._last["id"])
+
+    def status(self) -> Mapping[str, object]:
+        """How far it is now: its state, the step, about how long that step takes.
+
+        Returns:
+            What the server says of it; ``state`` is waiting, working, paying, done, failed,
+            cancelled or lost.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
+        self._last = self._client._document("GET", f"/jobs/{self.id}")
+        return self._last
+
+    def cancel(self) -> Mapping[str, object]:
+        """Stop it before it pays; nothing is spent.
+
+        Returns:
+            What the server says of it.
+
+        Raises:
+            ServerError: It pays already, or is over.
+        """
+        self._last = self._client._document("DELETE", f"/jobs/{self.id}")
+        return self._last
+
+    def result(
+        self,
+        seconds: float | None = None,
+        *,
+        progress: Callable[[Mapping[str, object]], object] | None = None,
+    ) -> ServerAnswer:
+        """Wait for the answers.
+
+        Args:
+            seconds: How long at most; until the job is over if None.
+            progress: Called with each `status`.
+
+        Returns:
+            The answers, as `Client.release` returns them.
+
+        Raises:
+            BudgetExhausted: The cost does not fit what is left.
+            ServerError: It failed, was cancelled, or is not over in time; it goes on then.
+        """
+        waited, pause = 0.0, LIMITS.job_pause
+        while self.status()["state"] in ("waiting", "working", "paying"):
+            if progress is not None:
+                progress(self._last)
+            if seconds is not None and waited >= seconds:
+                raise ServerError(
+                    f"the job {self.id} is not over after {waited:.0f} s, it is "
+                    f"{self._last['state']}; ask for its result later"
+                )
+            self._client._sleep(pause)
+            waited, pause = waited + pause, min(LIMITS.job_pause_most, 1.5 * pause)
+        if progress is not None:
+            progress(self._last)
+        return _read(self._client._document("GET", f"/jobs/{self.id}/result"))
+
+    def __repr__(self) -> str:
+        about = self._last
+        return f"ServerJob({self.id!r}, {about['kind']} of {about['dataset']}: {about['state']})"
+
+
 class Client:
     """A server and a token. ``tries`` is how often a request is sent at most.
 
@@ -152,12 +233,7 @@ class Client:
         Raises:
             ServerError: The server refuses or cannot be reached.
         """
-        import pandas as pd
-
-        rows = self._sent("GET", "/datasets", None, {})
-        if not isinstance(rows, list):
-            raise ServerError("the server sent no JSON list; check its address")
-        return pd.DataFrame(rows)
+        return self._rows("/datasets")
 
     def schema(self, dataset: str) -> Mapping[str, object]:
         """What the records of a dataset may look like.
@@ -206,6 +282,7 @@ class Client:
         request = _release(workload, epsilon, delta, rho, mu, objective, mechanism)
         return self._document("POST", _path(dataset, "plan"), request)
 
+    @overload
     def release(
         self,
         dataset: str,
@@ -221,7 +298,45 @@ class Client:
         level: float = 0.95,
         shares: bool = False,
         key: str | None = None,
-    ) -> ServerAnswer:
+        wait: Literal[True] = True,
+    ) -> ServerAnswer: ...
+
+    @overload
+    def release(
+        self,
+        dataset: str,
+        workload: Sequence[Mapping[str, object]],
+        *,
+        epsilon: float | str | None = None,
+        delta: float | str | None = None,
+        rho: float | str | None = None,
+        mu: float | str | None = None,
+        objective: str = "rmse",
+        mechanism: str | None = None,
+        project: bool | str = True,
+        level: float = 0.95,
+        shares: bool = False,
+        key: str | None = None,
+        wait: Literal[False],
+    ) -> ServerJob: ...
+
+    def release(
+        self,
+        dataset: str,
+        workload: Sequence[Mapping[str, object]],
+        *,
+        epsilon: float | str | None = None,
+        delta: float | str | None = None,
+        rho: float | str | None = None,
+        mu: float | str | None = None,
+        objective: str = "rmse",
+        mechanism: str | None = None,
+        project: bool | str = True,
+        level: float = 0.95,
+        shares: bool = False,
+        key: str | None = None,
+        wait: bool = True,
+    ) -> ServerAnswer | ServerJob:
         """Pay for a workload, or get its stored answers; ``key`` is the idempotency key.
 
         Args:
@@ -238,9 +353,12 @@ class Client:
             shares: Whether shares of the records stand beside the counts (``share``, ``share_low``
                 and so on); refused by the server where their number is private.
             key: The idempotency key; a new one if None.
+            wait: Whether to wait for the answers. If not, a job is returned at once, which goes on
+                by itself: `ServerJob.status`, `ServerJob.cancel` before it pays, and
+                `ServerJob.result`.
 
         Returns:
-            The answers as a dataframe, with what the server says of them.
+            The answers as a dataframe, with what the server says of them; or a job.
 
         Raises:
             BudgetExhausted: The cost does not fit what is left.
@@ -251,7 +369,51 @@ class Client:
         request |= {"project": project, "level": level}
         if shares:
             request["shares"] = True
+        if not wait:
+            headers = {"Prefer": "respond-async", "Idempotency-Key": key or secrets.token_hex(16)}
+            return ServerJob(
+                self, self._document("POST", _path(dataset, "release"), request, headers)
+            )
         return self._answered(_path(dataset, "release"), request, key)
+
+    def jobs(self) -> pd.DataFrame:
+        """What was sent without waiting, newest first: who, when, state, error, mechanism.
+
+        Returns:
+            One row per job.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
+        return self._rows("/jobs")
+
+    def job(self, name: str) -> ServerJob:
+        """A job by its id, from wherever it was sent.
+
+        Args:
+            name: The id of a job.
+
+        Returns:
+            The job.
+
+        Raises:
+            ServerError: There is none of this id that is yours.
+        """
+        return ServerJob(self, self._document("GET", f"/jobs/{quote(name, safe='')}"))
+
+    def releases(self, dataset: str) -> pd.DataFrame:
+        """What was released before, newest first; its ``key`` opens it again.
+
+        Args:
+            dataset: The name of a dataset.
+
+        Returns:
+            One row per release: key, entry, time, analyst, budget, mechanism, rmse and more.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
+        return self._rows(_path(dataset, "releases"))
 
     def plan_selection(
         self,
@@ -566,6 +728,14 @@ class Client:
             raise ServerError("the server sent no JSON object; check its address")
         return document
 
+    def _rows(self, path: str) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = self._sent("GET", path, None, {})
+        if not isinstance(rows, list):
+            raise ServerError("the server sent no JSON list; check its address")
+        return pd.DataFrame(rows)
+
     def _sent(
         self, method: str, path: str, request: Mapping[str, object] | None, more: Mapping[str, str]
     ) -> object:
@@ -683,7 +853,7 @@ def _parsed(reply: Reply) -> object:
         raise ServerError(
             f"the server answered {reply.status} with something else than JSON; check the address"
         ) from None
-    if reply.status == 200:
+    if reply.status in (200, 202):
         return document
     words = document if isinstance(document, dict) else {}
     code, message = str(words.get("error", "")), str(words.get("message", "refused"))

@@ -153,6 +153,10 @@ class SessionLimits:
     # client
     client_wait: float = 30.0
     """Seconds between two tries, whatever a server says."""
+    job_pause: float = 0.2
+    """Seconds between the first two looks at a job; each later pause is half as long again."""
+    job_pause_most: float = 5.0
+    """Where they stop to grow."""
 
 
 LIMITS: Final = SessionLimits()

@@ -60,6 +60,8 @@ class PageLimits:
     """SELECTs of one release in their own shape; the files have all."""
     group_rows: int = 100_000
     """Of a group that is shown at all."""
+    seconds_shown: int = 3
+    """Left of a step before it is said how many: below, they would only flicker."""
 
 
 LIMITS: Final = PageLimits()

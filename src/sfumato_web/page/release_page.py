@@ -9,6 +9,7 @@ stored answers: opening it reads no data and spends nothing.
 
 from __future__ import annotations
 
+import asyncio
 from html import escape, unescape
 from math import ceil, log10
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -45,6 +46,7 @@ from sfumato_web.page.layout import (
 from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.page.plan_draft import Draft, in_words
 from sfumato_web.server.models import canonical, statements_document
+from sfumato_web.server.problems import Problem
 from sfumato_web.server.release_files import FILES, file_of, opened
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from sfumato.release.release import Release
     from sfumato.run.linear import Plan
     from sfumato_web.server.dataset import GuardedDataset, PastRelease, ReleaseTask
+    from sfumato_web.server.jobs import Job
     from sfumato_web.server.models import ReleaseAsked
 
 __all__ = [
@@ -75,6 +78,7 @@ def register() -> None:
 
     @page("/release", "Release", "What was released, to be opened again at no cost.")
     async def _list(visitor: Visitor) -> None:
+        await _under_way(visitor)
         releases = [
             (dataset, each)
             for dataset in visitor.datasets
@@ -107,6 +111,24 @@ def register() -> None:
         body = await visitor.work(file_of, dataset, key, file)
         disposition = {"Content-Disposition": f'attachment; filename="{file}"'}
         return Response(body, media_type=FILES[file][1], headers=disposition)
+
+
+async def _under_way(visitor: Visitor) -> None:
+    """What is not over yet, with how far it is and a way to cancel it."""
+    server = visitor.server
+    jobs = [
+        job
+        for job in await server.read(visitor.who, server.jobs.under_way, visitor.who)
+        if job.document["kind"] == "release"
+    ]
+    if not jobs:
+        return
+    with card("Under way", "These go on when you close the page."):
+        for job in jobs:
+            about = job.document["about"]
+            text = ", ".join(in_words(e) for e in about.get("workload", []))
+            paragraph(f"{job.document['dataset']}: {text}, by {job.document['analyst']}")
+            _Watched(visitor, job).show()
 
 
 def _about(release: PastRelease, *, names_analyst: bool) -> str:
@@ -406,28 +428,89 @@ class Confirm:
         self.dialog.open()
 
     async def _release(self, dataset: GuardedDataset, task: ReleaseTask) -> None:
-        """Debit, measure, and go to the answers."""
+        """Put it in line, show how far it is, go to the answers; it goes on without the page."""
         self.choices.set_visibility(False)  # one click is enough; a second would be free
         self.dialog.props("persistent")
-        visitor, progress = self.visitor, Progress()
+        visitor = self.visitor
         with showing_refusals(self.place, clear=True):
-            bar = ui.linear_progress(value=0, show_value=False)
-            bar.props["aria-label"] = "Progress of the release"
-            note = paragraph(progress.text, "note")
-            timer = ui.timer(0.25, lambda: _show(progress, bar, note))
             try:
                 began = visitor.now()
                 visitor.check()
-                who, server = visitor.who, visitor.server
-                if await server.read(who, dataset.stored_body, task, who, None) is None:
-                    await server.work(who, dataset.release, task, who, progress, lane=dataset.lane)
+                job = await begin_release(visitor, dataset, task)
+                watched = _Watched(visitor, job)
+                try:
+                    await asyncio.shield(asyncio.wrap_future(job.finished))
+                finally:
+                    watched.stop()
                 await visitor.on_grid(began)
             finally:
-                timer.deactivate()
                 self.dialog.props(remove="persistent")
-            ui.navigate.to(f"/release/{dataset.name}/{task.key}")
+            if job.state == "cancelled":
+                self.dialog.close()
+            elif job.state != "done":
+                error = job.document["error"] or {}
+                raise Problem(409, str(error.get("error", "")), str(error.get("message", "")))
+            else:
+                ui.navigate.to(f"/release/{dataset.name}/{task.key}")
 
 
-def _show(progress: Progress, bar: ui.linear_progress, note: ui.html) -> None:
-    bar.set_value(progress.share)
-    set_paragraph(note, progress.text)
+async def begin_release(visitor: Visitor, dataset: GuardedDataset, task: ReleaseTask) -> Job:
+    """The job of a release, in line like those over HTTP."""
+    about = task.request.model_dump(exclude_none=True, exclude_defaults=True)
+    work = dataset.release_job(task, visitor.who)
+    return await visitor.server.begin(
+        "release", visitor.who, dataset, about, work, key=task.key, lane=dataset.lane
+    )
+
+
+_ENDS: Final = {
+    "done": "Done",
+    "failed": "It failed; nothing was spent, unless its debit had begun",
+    "cancelled": "Cancelled; nothing was spent",
+}
+
+
+class _Watched:
+    """A bar, what is done and about how long it takes, and a button to cancel while one may."""
+
+    def __init__(self, visitor: Visitor, job: Job) -> None:
+        self.visitor, self.job, self._progress = visitor, job, Progress()
+        self.bar = ui.linear_progress(value=0, show_value=False)
+        self.bar.props["aria-label"] = "Progress of the release"
+        self.note = paragraph(self._progress.text, "note")
+        self.cancel = ui.element("button").classes("pick").props("type=button")
+        with self.cancel.on("click", self._cancel):
+            ui.label("Cancel, nothing is spent yet")
+        self.place = ui.element("div").props("aria-live=polite")
+        self.timer = ui.timer(0.25, self.show)
+
+    def show(self) -> None:
+        """Where the job is now."""
+        shown = self.job.shown()
+        self.cancel.set_visibility(self.job.state in ("waiting", "working"))
+        if self.job.finished.done():
+            self.stop()
+            self.bar.set_value(1.0)
+            set_paragraph(self.note, _ENDS.get(self.job.state, self.job.state))
+            return
+        step, done, total = shown.get("step"), shown.get("steps_done"), shown.get("steps")
+        if isinstance(step, str) and isinstance(done, int) and isinstance(total, int):
+            self._progress(done, total, step)
+        left = shown.get("seconds_left_of_step")
+        text = self._progress.text
+        is_long = isinstance(left, int) and left >= LIMITS.seconds_shown
+        set_paragraph(self.note, f"{text}, about {left} s left of this step" if is_long else text)
+        self.bar.set_value(self._progress.share)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self.timer.deactivate()
+
+    async def _cancel(self) -> None:
+        visitor = self.visitor
+        with showing_refusals(self.place, clear=True):
+            visitor.check()
+            await visitor.server.read(
+                visitor.who, visitor.server.jobs.cancel, visitor.who, self.job
+            )
+            self.show()

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from sfumato.session.session import Session
     from sfumato.types import Noise, Progress
     from sfumato.workload.workload import Workload
+    from sfumato_web.server.jobs import Work
     from sfumato_web.server.request_log import RequestLog
     from sfumato_web.server.responses import Metrics, ResponseStore
 
@@ -424,7 +425,13 @@ class GuardedDataset:
         words = STORED if is_stored else price.describe()
         return {**plan.as_json(), "fits": is_stored or price.fits, "ledger": words}
 
-    def select(self, request: SelectionAsked, who: Analyst, name: str | None) -> bytes:
+    def select(
+        self,
+        request: SelectionAsked,
+        who: Analyst,
+        name: str | None,
+        progress: Progress | None = None,
+    ) -> bytes:
         """Plan, debit, choose and keep the body; or the body that was kept for an equal request.
 
         Privacy: that of ``SelectionPlan.release``; the body depends on its result and on public
@@ -453,7 +460,11 @@ class GuardedDataset:
             before = self.ledger.version()
             stop_if_abandoned()  # the last time: what is debited below is also drawn and stored
             result = plan.release(
-                self.config.source, self.ledger, name=self.config.table_id, analyst=who.name
+                self.config.source,
+                self.ledger,
+                name=self.config.table_id,
+                analyst=who.name,
+                progress=progress,
             )
             self._note_debits(before, [result.entry], who, "select")
             document = {"key": key, "dataset": self.name, **plan.as_json()}
@@ -502,6 +513,16 @@ class GuardedDataset:
                 result = self._measured(plan, task, None, None)
                 self._results.put(key, result)
         return request, result
+
+    def release_job(self, task: ReleaseTask, who: Analyst) -> Work:
+        """What a job does that releases: the body, its key, and how good it is."""
+
+        def work(progress: Progress) -> tuple[bytes, str | None, Mapping[str, object]]:
+            body = self.release(task, who, progress)
+            record = self.store.body(self.name, ASKED + task.key)
+            return body, task.key, {} if record is None else json.loads(record).get("summary", {})
+
+        return work
 
     def releases(self, who: Analyst) -> list[PastRelease]:
         """Releases that can be opened again, newest first; all of them for a curator."""

@@ -40,6 +40,7 @@ __all__ = [
     "DiscoveryShown",
     "Estimated",
     "FreezeAsked",
+    "JobShown",
     "LedgerShown",
     "PastReleaseShown",
     "PlanAsked",
@@ -307,6 +308,32 @@ class PastReleaseShown(BaseModel):
     mechanism: str | None
     rmse: float | None
     files: Annotated[list[str], Field(description="at releases/KEY/files/NAME")]
+
+
+class JobShown(BaseModel):
+    """Something that goes on when nobody waits; steps are missing once it is over."""
+
+    id: str
+    kind: Literal["plan", "release", "select", "describe", "discover"]
+    dataset: str
+    analyst: str
+    state: Annotated[
+        Literal["waiting", "working", "paying", "done", "failed", "cancelled", "lost"],
+        Field(description="it can be cancelled while waiting or working"),
+    ]
+    created: str
+    finished: str | None
+    about: Annotated[dict[str, Any], Field(description="what was asked")]
+    key: Annotated[str | None, Field(description="of the answer, for answers/KEY")]
+    error: Annotated[dict[str, Any] | None, Field(description="the refusal of one that failed")]
+    step: str | None = None
+    steps_done: int = 0
+    steps: int = 0
+    seconds: Annotated[int, Field(description="since its turn came")] = 0
+    seconds_left_of_step: int | None = None
+    queries: int | None = None
+    mechanism: str | None = None
+    rmse: float | None = None
 
 
 class Released(BaseModel):

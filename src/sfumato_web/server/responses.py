@@ -49,8 +49,18 @@ CREATE TABLE IF NOT EXISTS body (
 CREATE TABLE IF NOT EXISTS bound (
     analyst TEXT NOT NULL, name TEXT NOT NULL, request TEXT NOT NULL, PRIMARY KEY (analyst, name)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS job (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, analyst TEXT NOT NULL,
+    dataset TEXT NOT NULL, is_over INTEGER NOT NULL, document TEXT NOT NULL
+);
 """
 
+
+_FORGET_JOBS: Final = (
+    "DELETE FROM body WHERE (dataset, key) IN (SELECT dataset, 'job ' || id FROM job "
+    "WHERE is_over = 1 AND number <= (SELECT MAX(number) FROM job) - ?)",
+    "DELETE FROM job WHERE is_over = 1 AND number <= (SELECT MAX(number) FROM job) - ?",
+)
 
 _REASONS: Final = {
     "SQLITE_FULL": "the disk is full",
@@ -153,6 +163,33 @@ class ResponseStore:
                 row = self._database.execute(query, (analyst, name)).fetchone()
                 out.append(is_new or row[0] == request)
         return out
+
+    def note_job(
+        self, job: str, analyst: str, dataset: str, is_over: bool, text: str, most: int
+    ) -> None:
+        """Keep what is known of a job, and only the newest ``most`` that are over."""
+        change = (
+            "INSERT INTO job (id, analyst, dataset, is_over, document) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET is_over = excluded.is_over, "
+            "document = excluded.document"
+        )
+        with self._using("written"), self._transaction():
+            self._database.execute(change, (job, analyst, dataset, int(is_over), text))
+            for statement in _FORGET_JOBS:
+                self._database.execute(statement, (most,))
+
+    def job(self, job: str) -> str | None:
+        """What was kept of a job."""
+        with self._using("read"):
+            row = self._database.execute("SELECT document FROM job WHERE id = ?", (job,)).fetchone()
+            return None if row is None else str(row[0])
+
+    def jobs(self, *, most: int = -1, open_only: bool = False) -> list[str]:
+        """What was kept of jobs, newest first; -1: all of them."""
+        query = "SELECT document FROM job WHERE is_over <= ? ORDER BY number DESC LIMIT ?"
+        with self._using("read"):
+            rows = self._database.execute(query, (int(not open_only), most)).fetchall()
+            return [str(row[0]) for row in rows]
 
     def check(self) -> None:
         """Write something that means nothing; raises why, if that cannot be done."""

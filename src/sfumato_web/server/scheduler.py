@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Scheduler",
+    "Ticket",
     "plan_of",
     "stop_if_abandoned",
     "workload_of",
@@ -52,8 +53,11 @@ T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
-class _Job:
-    """A call that somebody waits for, unless ``is_abandoned`` is set."""
+class Ticket:
+    """A call that somebody waits for, unless ``is_abandoned`` is set.
+
+    ``steps`` is called with the steps of what is at work, and may raise to end it before a debit.
+    """
 
     analyst: str
     lane: str | None
@@ -61,15 +65,16 @@ class _Job:
     result: Future[Any] = field(default_factory=Future)
     context: Context = field(default_factory=copy_context)
     is_abandoned: Event = field(default_factory=Event)
+    steps: Progress | None = None
 
 
-_AT_WORK: Final[ContextVar[_Job | None]] = ContextVar("sfumato job", default=None)
+_AT_WORK: Final[ContextVar[Ticket | None]] = ContextVar("sfumato job", default=None)
 
 
-def stop_if_abandoned(*_: object) -> None:
+def stop_if_abandoned(done: int = 0, total: int = 0, what: str = "") -> None:
     """End the job at work if nobody waits for it any more; to be called before a debit only.
 
-    Takes the arguments of a progress function and ignores them.
+    Takes the arguments of a progress function, and passes them on to whoever looks at the job.
 
     Raises:
         Problem: the connection that asked for it was closed.
@@ -77,6 +82,8 @@ def stop_if_abandoned(*_: object) -> None:
     job = _AT_WORK.get()
     if job is not None and job.is_abandoned.is_set():
         raise disconnected()
+    if job is not None and job.steps is not None and what:
+        job.steps(done, total, what)
 
 
 class Scheduler:
@@ -90,7 +97,7 @@ class Scheduler:
         self._per_analyst = min(per_analyst, max(1, workers - 1))
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix=name)
         self._lock = Lock()
-        self._lines: OrderedDict[str, deque[_Job]] = OrderedDict()
+        self._lines: OrderedDict[str, deque[Ticket]] = OrderedDict()
         self._at_work: Counter[str] = Counter()
         self._lanes: set[str] = set()
 
@@ -111,13 +118,23 @@ class Scheduler:
         Raises:
             Problem: 429, as many jobs of this analyst wait as may.
         """
-        job = self._submit(_Job(analyst, lane, call), urgent)
+        job = self._put(Ticket(analyst, lane, call), urgent)
         try:
             result: T = await asyncio.wrap_future(job.result)
             return result
         except asyncio.CancelledError:
-            self._abandon(job)
+            self.abandon(job)
             raise
+
+    def submit(
+        self,
+        analyst: str,
+        call: Callable[[], object],
+        lane: str | None = None,
+        steps: Progress | None = None,
+    ) -> Ticket:
+        """Put a call in line that goes on when nobody waits; as ``run``, from any thread."""
+        return self._put(Ticket(analyst, lane, call, steps=steps))
 
     @property
     def waiting(self) -> int:
@@ -143,7 +160,7 @@ class Scheduler:
                     result.exception()
         self._threads.shutdown(wait=True)
 
-    def _submit(self, job: _Job, urgent: bool) -> _Job:
+    def _put(self, job: Ticket, urgent: bool = False) -> Ticket:
         with self._lock:
             line = self._lines.setdefault(job.analyst, deque())
             if len(line) >= self._waiting:
@@ -152,7 +169,8 @@ class Scheduler:
             self._start()
         return job
 
-    def _abandon(self, job: _Job) -> None:
+    def abandon(self, job: Ticket) -> None:
+        """Take a job out of the line; one that is at work ends at its next step before a debit."""
         job.is_abandoned.set()
         job.result.cancel()
         with self._lock:
@@ -172,7 +190,7 @@ class Scheduler:
                 self._lanes.add(job.lane)
             self._threads.submit(self._work, job)
 
-    def _next(self) -> _Job | None:
+    def _next(self) -> Ticket | None:
         """The first job that may start, of the analyst with the fewest at work."""
         for analyst in sorted(self._lines, key=lambda name: self._at_work[name]):
             if self._at_work[analyst] >= self._per_analyst:
@@ -190,7 +208,7 @@ class Scheduler:
         if not self._lines[analyst]:
             del self._lines[analyst]
 
-    def _work(self, job: _Job) -> None:
+    def _work(self, job: Ticket) -> None:
         try:
             if job.result.set_running_or_notify_cancel():
                 self._call(job)
@@ -204,7 +222,7 @@ class Scheduler:
                 self._start()
 
     @staticmethod
-    def _call(job: _Job) -> None:
+    def _call(job: Ticket) -> None:
         try:
             result = job.context.run(_made, job)
         except BaseException as error:
@@ -213,7 +231,7 @@ class Scheduler:
             job.result.set_result(result)
 
 
-def _made(job: _Job) -> object:
+def _made(job: Ticket) -> object:
     """The result of a job, in the context of who asked for it."""
     _AT_WORK.set(job)
     return job.call()

@@ -60,6 +60,14 @@ class ServerLimits:
     audit_records: int = 5_000
     """Records of a ledger in one response; the last one's number leads to the others."""
 
+    jobs_listed: int = 200
+    """Newest jobs in one list."""
+
+    jobs_looked_at: int = 5_000
+    """Newest jobs of all analysts that are gone through for it."""
+    jobs_kept: int = 10_000
+    """Jobs that are remembered; older ones that are over are forgotten, releases never."""
+
     # batcher: questions that are answered together
     batch_requests: int = 256
     """Requests of one round, which is one commit of the ledger."""
