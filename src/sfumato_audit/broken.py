@@ -62,6 +62,7 @@ from sfumato_audit.subjects.measured import (
 )
 from sfumato_audit.subjects.online import (
     LANES,
+    RESERVE,
     broken_group_subjects,
     broken_purchase_subjects,
     filter_subject,
@@ -168,6 +169,12 @@ def broken_subjects() -> tuple[
             "ledger: the better of two filters after the fact",
             LANES,
             LANES.promise,
+            is_broken=True,
+        ),
+        filter_subject(
+            "ledger: Gaussian noise at the whole delta, beside a reserve",
+            RESERVE,
+            RESERVE.promise,
             is_broken=True,
         ),
     )

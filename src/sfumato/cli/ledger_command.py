@@ -74,6 +74,10 @@ Delta = Annotated[str | None, _amount("delta", "Its delta.")]
 Rho = Annotated[str | None, _amount("rho", "The total in rho (zero-concentrated).")]
 Mu = Annotated[str | None, _amount("mu", "The total in mu (Gaussian).")]
 Pure = Annotated[str | None, _amount("pure", "The part of epsilon that is kept for pure noise.")]
+Reserve = Annotated[
+    str | None,
+    _amount("event-delta", "The part of delta that is kept for discovery, after other noise too."),
+]
 
 
 @app.command(
@@ -97,6 +101,7 @@ def create(
     rho: Rho = None,
     mu: Mu = None,
     pure: Pure = None,
+    event_delta: Reserve = None,
     neighbours: Annotated[
         str, typer.Option(metavar="RELATION", help="add-remove or replace-one.")
     ] = "add-remove",
@@ -135,7 +140,14 @@ def create(
     A ledger is a promise, so nothing else creates one unless a spec says
     create = true. An existing ledger is never touched.
     """
-    amounts = {"epsilon": epsilon, "delta": delta, "rho": rho, "mu": mu, "pure": pure}
+    amounts = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "rho": rho,
+        "mu": mu,
+        "pure": pure,
+        "event_delta": event_delta,
+    }
     of_groups = (groups_per_unit, rows_per_group, groups_by)
     if spec_path is None:
         if path is None or table_id is None:
@@ -211,6 +223,7 @@ def raise_total(
     rho: Rho = None,
     mu: Mu = None,
     pure: Pure = None,
+    event_delta: Reserve = None,
     by: Annotated[
         str | None, typer.Option(metavar="NAME", help="Who raises it (default: your user name).")
     ] = None,
@@ -224,7 +237,9 @@ def raise_total(
     ledger = _opened(path)
     held = ledger.budget
     # What is more is for pure noise, unless --pure is given.
-    amounts = _budget(epsilon=epsilon, delta=delta, rho=rho, mu=mu, pure=pure)
+    amounts = _budget(
+        epsilon=epsilon, delta=delta, rho=rho, mu=mu, pure=pure, event_delta=event_delta
+    )
     total = amounts.with_lanes_of(held)
     if total.is_within(held):
         raise LedgerError(

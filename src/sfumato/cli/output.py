@@ -288,6 +288,7 @@ def budget_document(budget: Budget) -> dict[str, float]:
         "rho": budget.rho,
         "mu": budget.mu,
         "pure": budget.pure,
+        "event_delta": budget.event_delta,
     }
     return {name: float(value) for name, value in parts.items() if value}
 

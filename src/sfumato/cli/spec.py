@@ -175,9 +175,10 @@ class _Plan(FileTable):
 
 
 class TotalTable(PlannedTable):
-    """The total of a ledger, and perhaps its lanes."""
+    """The total of a ledger, and perhaps its lanes and its reserve for events."""
 
     pure: Amount | None = None
+    event_delta: Amount | None = None
     planned: list[PlannedTable] | None = None
 
 
@@ -762,7 +763,7 @@ def ledger_from(file: TomlFile, table: _Ledger | None, folder: Path) -> LedgerSp
     """The ledger of the file; its path starts at the folder of the file."""
     if table is None:
         return None
-    keys = ("epsilon", "delta", "rho", "mu", "pure", "planned")
+    keys = ("epsilon", "delta", "rho", "mu", "pure", "event_delta", "planned")
     has_total = any(getattr(table, key) is not None for key in keys)
     path = ledger_place(file, table.path, folder, ("ledger", "path"))
     total = total_from(file, table, ("ledger",)) if has_total else None
@@ -926,6 +927,11 @@ def total_from(file: TomlFile, table: TotalTable, at: KeyPath) -> Budget:
     planned = [
         budget_from(file, each, (*at, "planned", i)) for i, each in enumerate(table.planned or [])
     ]
+    if table.event_delta is not None:
+        try:
+            total = Budget(total.epsilon, total.delta, total.rho, total.mu, None, table.event_delta)
+        except BudgetError as error:
+            raise file.error(str(error), (*at, "event_delta")) from None
     if table.pure is None and not planned:
         return total
     if table.pure is not None and planned:
@@ -937,7 +943,7 @@ def total_from(file: TomlFile, table: TotalTable, at: KeyPath) -> Budget:
         if planned:
             return total.with_lanes_for(planned)
         return Budget(epsilon=total.epsilon, delta=total.delta, rho=total.rho, mu=total.mu,
-                      pure=table.pure)  # fmt: skip
+                      pure=table.pure, event_delta=total.event_delta)  # fmt: skip
     except BudgetError as error:
         raise file.error(str(error), (*at, "planned" if planned else "pure")) from None
 

@@ -22,7 +22,7 @@ filter*), which is more than composing a list that is fixed in advance:
     deltas of events  add up beside the units, to at most the delta of the total. The first
                       Gaussian debit fixes them: Gaussian noise has the delta that they left, and
                       no further event is admitted, unless the total has a reserve of delta for
-                      them, which Gaussian noise never has.
+                      them (``event_delta``), which Gaussian noise never has.
 
 Proof page: ``docs/proofs/accounting.md``, section "Filters".
 """
@@ -207,7 +207,7 @@ class Account:
 
         Privacy: a sequence of debits, each chosen after the earlier answers, that never
         overdraws the account keeps its budget (``docs/proofs/accounting.md``, Theorem 4; with
-        lanes Theorem 5; with deltas of events Theorem 8).
+        lanes Theorem 5; with deltas of events Theorems 8 and 9).
         """
         if not cost.pure_parts and not cost.mu_squared:
             raise BudgetError("a release without a cost would be a release without noise; state it")
@@ -247,13 +247,19 @@ class Account:
 
     def _event_delta(self) -> Fraction:
         """What events may still take of delta."""
+        if self.budget.event_delta is not None:
+            return self.budget.event_delta - self.delta_spent
         if self._has_gaussian:
             return Fraction(0)
         return (self.budget.delta or Fraction(0)) - self.delta_spent
 
     def _gaussian_delta(self) -> Fraction:
-        """The delta that Gaussian noise is counted at: what events leave of it."""
-        return (self.budget.delta or Fraction(0)) - self.delta_spent
+        """The delta that Gaussian noise is counted at: what events, or their reserve, leave.
+
+        Events of an earlier total may have taken more than the reserve of this one.
+        """
+        events = max(self.delta_spent, self.budget.event_delta or Fraction(0))
+        return (self.budget.delta or Fraction(0)) - events
 
     def _lane_mu(self) -> Fraction:
         """The mu of the Gaussian lane."""
@@ -370,7 +376,7 @@ class Account:
         budget = self.budget
         if budget.epsilon is None or not budget.delta or self.pure_spent is None:
             return None
-        events = self.delta_spent + self._event_delta()
+        events = self.delta_spent + max(Fraction(0), self._event_delta())
         if budget.pure is None:
             return budget.epsilon * self.pure_spent / UNITS, self._gaussian_total(), events
         if self.spent == self.pure_spent:
@@ -397,7 +403,7 @@ class Account:
 
     def remaining(self) -> Remaining:
         """Return what one more debit may take."""
-        if self.delta_spent:
+        if self.delta_spent or self.budget.event_delta is not None:
             left = max(Fraction(0), self._event_delta())
             return replace(self._remaining(), event_delta=left, delta=self._gaussian_delta())
         return self._remaining()
@@ -489,11 +495,12 @@ class Account:
         left = self._event_delta()
         if cost.delta <= left:
             return ""
-        if self._has_gaussian and left == 0:
+        if self._has_gaussian and left == 0 and self.budget.event_delta is None:
             return (
                 "this release has a delta of its own, and Gaussian noise has taken the rest of the "
                 f"delta of {self.budget.describe()}; what has a delta of its own comes before the "
-                "first Gaussian answer"
+                "first Gaussian answer, or takes a reserve: a larger total with event_delta "
+                "(sfumato ledger raise --event-delta), which the curator may set at any time"
             )
         return (
             f"this release takes delta = {number_text(cost.delta)} for itself, and "
@@ -520,7 +527,7 @@ class Account:
     def _many_events(self, cost: Cost) -> int:
         """How many debits with a delta of their own fit: until it is used up, or Gaussian noise."""
         after = self.plus(cost)
-        if after._has_gaussian and not self._has_gaussian:
+        if after._has_gaussian and not self._has_gaussian and self.budget.event_delta is None:
             return 1
         plain = cost.without_events
         of_units = self.how_many_more(plain)
@@ -566,9 +573,13 @@ def fits(costs: Iterable[Cost], budget: Budget) -> bool:
     if total.delta:
         rest = (budget.delta or Fraction(0)) - total.delta
         plain = total.without_events
+        if budget.event_delta is not None:
+            rest = budget.gaussian_delta if total.delta <= budget.event_delta else Fraction(-1)
         if rest < 0 or budget.epsilon is None or not budget.delta:
             return False
         return fits([plain], Budget(budget.epsilon, rest))
+    if budget.event_delta is not None:
+        return fits([total], Budget(budget.epsilon, budget.gaussian_delta))
     if budget.rho is not None:
         return rho_of(total) <= budget.rho
     if budget.mu is not None:

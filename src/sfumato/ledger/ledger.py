@@ -657,7 +657,11 @@ def raise_command(place: str | Path, total: Budget) -> str:
 
 
 def _amounts(budget: Budget) -> list[str]:
-    parts = [part for name, value in budget.as_json().items() for part in (f"--{name}", value)]
+    parts = [
+        part
+        for name, value in budget.as_json().items()
+        for part in (f"--{name.replace('_', '-')}", value)
+    ]
     return [_decimal(part) if not part.startswith("--") else part for part in parts]
 
 

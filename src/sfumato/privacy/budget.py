@@ -45,7 +45,7 @@ __all__ = [
 Number: TypeAlias = int | float | Fraction | Decimal | str
 """What a privacy parameter may be given as; a float means the decimal it is written as."""
 
-_NAMES: Final = ("epsilon", "delta", "rho", "mu", "pure")
+_NAMES: Final = ("epsilon", "delta", "rho", "mu", "pure", "event_delta")
 
 
 def check_neighbours(value: object) -> Neighbours:
@@ -93,6 +93,9 @@ class Budget:
     The total of a ledger may be split into two lanes before its first answer: ``pure`` is the part
     of ``epsilon`` that is kept for pure noise, the rest is for Gaussian noise at ``delta``
     (``docs/proofs/accounting.md``, Theorem 5). The promise is the same with and without lanes.
+    ``event_delta`` is the part of ``delta`` that is reserved for mechanisms with a delta of their
+    own, such as the discovery of values: they then come before or after Gaussian noise, which is
+    counted at the rest (Theorem 9).
 
     Args:
         epsilon: The epsilon of a promise of (epsilon, delta)-DP.
@@ -100,6 +103,7 @@ class Budget:
         rho: The promise of rho-zCDP.
         mu: The promise of mu-GDP.
         pure: The part of ``epsilon`` that is kept for pure noise.
+        event_delta: The part of ``delta`` that is reserved for events, such as discovery.
 
     Raises:
         BudgetError: A number is out of range, or more or fewer than one of the three is said.
@@ -113,6 +117,8 @@ class Budget:
     True
     >>> sf.Budget(epsilon=4, delta=1e-9, pure=3).describe()
     'epsilon = 4, delta = 1e-9, of which epsilon = 3 for pure noise'
+    >>> sf.Budget(epsilon=4, delta=1e-6, event_delta=4e-7).describe()
+    'epsilon = 4, delta = 0.000001, of which delta = 4e-7 for discovery'
     """
 
     epsilon: Fraction | None
@@ -120,6 +126,7 @@ class Budget:
     rho: Fraction | None
     mu: Fraction | None
     pure: Fraction | None
+    event_delta: Fraction | None
 
     def __init__(
         self,
@@ -128,6 +135,7 @@ class Budget:
         rho: Number | None = None,
         mu: Number | None = None,
         pure: Number | None = None,
+        event_delta: Number | None = None,
     ) -> None:
         promises = {"epsilon": epsilon, "rho": rho, "mu": mu}
         named = [name for name, value in promises.items() if value is not None]
@@ -146,6 +154,18 @@ class Budget:
         object.__setattr__(self, "delta", chance)
         lane = None if pure is None else _check_pure(pure, self.epsilon, self.delta)
         object.__setattr__(self, "pure", lane)
+        reserve = None if event_delta is None else _check_reserve(event_delta, self.delta)
+        object.__setattr__(self, "event_delta", reserve)
+
+    @property
+    def gaussian_delta(self) -> Fraction:
+        """The delta at which Gaussian noise is counted: what the reserve for events leaves.
+
+        >>> import sfumato as sf
+        >>> sf.Budget(epsilon=1, delta="1e-6", event_delta="4e-7").gaussian_delta
+        Fraction(3, 5000000)
+        """
+        return (self.delta or Fraction(0)) - (self.event_delta or Fraction(0))
 
     @property
     def is_pure(self) -> bool:
@@ -164,7 +184,7 @@ class Budget:
 
     @property
     def promise(self) -> Budget:
-        """The budget without lanes, which promises the same however it may be spent."""
+        """The budget without lanes and reserve, which promises the same however it is spent."""
         return Budget(self.epsilon, self.delta, self.rho, self.mu)
 
     @property
@@ -172,7 +192,7 @@ class Budget:
         """What the lanes leave for Gaussian noise; None without lanes."""
         if self.pure is None or self.epsilon is None:
             return None
-        return Budget(epsilon=self.epsilon - self.pure, delta=self.delta)
+        return Budget(epsilon=self.epsilon - self.pure, delta=self.gaussian_delta)
 
     def reserving(self, gaussian: Budget) -> Budget:
         """Return this total with a Gaussian lane that just holds a part of it, the rest pure.
@@ -193,11 +213,16 @@ class Budget:
         mu = None if gaussian.is_pure else gaussian.gaussian_mu
         if self.pure is not None or self.epsilon is None or not self.delta or not mu:
             return self
-        needed = Fraction(gaussian_module.gaussian_epsilon_up(Fraction(mu) ** 2, self.delta))
+        delta = self.gaussian_delta
+        needed = Fraction(gaussian_module.gaussian_epsilon_up(Fraction(mu) ** 2, delta))
         pure = Fraction(math.floor((self.epsilon - needed) * 10**6), 10**6)
-        while pure > 0 and gaussian_module.gaussian_mu_down(self.epsilon - pure, self.delta) < mu:
+        while pure > 0 and gaussian_module.gaussian_mu_down(self.epsilon - pure, delta) < mu:
             pure -= Fraction(1, 10**6)
-        return self if pure <= 0 else Budget(self.epsilon, self.delta, pure=pure)
+        return self if pure <= 0 else self._with_pure(pure)
+
+    def _with_pure(self, pure: Fraction) -> Budget:
+        """The same total with this pure lane."""
+        return Budget(self.epsilon, self.delta, pure=pure, event_delta=self.event_delta)
 
     def with_lanes_of(self, other: Budget) -> Budget:
         """Return this total with the lanes of another one, if it declares none of its own.
@@ -215,11 +240,16 @@ class Budget:
         >>> sf.Budget(3, 1e-9).with_lanes_of(sf.Budget(4, 1e-9, pure=3)).pure
         Fraction(2, 1)
         """
+        reserve = other.event_delta
+        if reserve is not None and self.event_delta is None and self.delta and self.epsilon:
+            kept = reserve if reserve < self.delta else self.delta / 2
+            whole = Budget(self.epsilon, self.delta, pure=self.pure, event_delta=kept)
+            return whole.with_lanes_of(other)
         lane = other.gaussian_lane
         if lane is None or self.pure is not None or self.epsilon is None or not self.delta:
             return self
         assert lane.epsilon is not None  # noqa: S101
-        return Budget(self.epsilon, self.delta, pure=max(Fraction(0), self.epsilon - lane.epsilon))
+        return self._with_pure(max(Fraction(0), self.epsilon - lane.epsilon))
 
     def with_lanes_for(self, planned: Iterable[Budget]) -> Budget:
         """Return this total with lanes in which all planned budgets fit, in whatever order.
@@ -253,7 +283,9 @@ class Budget:
         planned_mu_squared = sum(squares, Fraction(0))
         rest = self.epsilon - pure
         mu_squared = (
-            Fraction(gaussian_module.gaussian_mu_down(rest, self.delta)) ** 2 if rest > 0 else -1
+            Fraction(gaussian_module.gaussian_mu_down(rest, self.gaussian_delta)) ** 2
+            if rest > 0
+            else -1
         )
         if planned_mu_squared > mu_squared and (planned_mu_squared or rest < 0):
             raise BudgetError(
@@ -261,9 +293,9 @@ class Budget:
                 f"epsilon = {number_text(pure)}, which leaves too little for the Gaussian ones; "
                 "raise the total or plan less"
             )
-        if rest == 0:  # all of it is pure: there is nothing to keep apart
+        if rest == 0 and self.event_delta is None:  # all of it is pure: nothing to keep apart
             return Budget(self.epsilon)
-        return Budget(self.epsilon, self.delta, pure=pure)
+        return self._with_pure(pure)
 
     @property
     def gaussian_mu(self) -> float | None:
@@ -280,7 +312,7 @@ class Budget:
             return None
         assert self.epsilon is not None  # noqa: S101
         assert self.delta is not None  # noqa: S101
-        return gaussian_module.gaussian_mu_down(self.epsilon, self.delta)
+        return gaussian_module.gaussian_mu_down(self.epsilon, self.gaussian_delta)
 
     @property
     def pure_epsilon(self) -> Fraction:
@@ -332,9 +364,12 @@ class Budget:
             ("mu", self.mu),
         )
         text = ", ".join(f"{name} = {number_text(value)}" for name, value in parts if value)
-        if self.pure is None:
-            return text
-        return f"{text}, of which epsilon = {number_text(self.pure)} for pure noise"
+        parts_of = []
+        if self.pure is not None:
+            parts_of.append(f"epsilon = {number_text(self.pure)} for pure noise")
+        if self.event_delta is not None:
+            parts_of.append(f"delta = {number_text(self.event_delta)} for discovery")
+        return f"{text}, of which {' and '.join(parts_of)}" if parts_of else text
 
     def as_json(self) -> dict[str, str]:
         """Return the budget as JSON, exactly.
@@ -353,7 +388,8 @@ class Budget:
             ("mu", self.mu),
         )
         document = {name: str(value) for name, value in parts if value}
-        return document if self.pure is None else document | {"pure": str(self.pure)}
+        lanes = {"pure": self.pure, "event_delta": self.event_delta}
+        return document | {name: str(part) for name, part in lanes.items() if part is not None}
 
     @classmethod
     def from_json(cls, value: object) -> Budget:
@@ -494,6 +530,21 @@ def _check_pure(value: object, epsilon: Fraction | None, delta: Fraction | None)
         raise BudgetError(
             f"pure must be at least 0 and below epsilon = {number_text(epsilon)}, got "
             f"{_short(value)}; what is above it is the lane of Gaussian noise"
+        )
+    return number
+
+
+def _check_reserve(value: object, delta: Fraction | None) -> Fraction:
+    number = exact(value, "event_delta")
+    if not delta:
+        raise BudgetError(
+            "event_delta reserves a part of delta for discovery, and this budget has no delta; "
+            "leave event_delta out, or give epsilon and delta"
+        )
+    if not LIMITS.minimum_delta <= number < delta:
+        raise BudgetError(
+            f"event_delta must be above 0 and below delta = {number_text(delta)}, got "
+            f"{_short(value)}; the rest is that of Gaussian noise"
         )
     return number
 

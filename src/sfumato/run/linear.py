@@ -1121,6 +1121,11 @@ def _check_plan(
             f"the lanes of {budget.describe()} belong to the total of a ledger; a plan has one "
             "kind of noise: leave pure out"
         )
+    if budget is not None and budget.event_delta is not None:
+        raise PlanError(
+            f"the reserve of {budget.describe()} belongs to the total of a ledger; leave "
+            "event_delta out of the budget of a plan"
+        )
     return checked
 
 

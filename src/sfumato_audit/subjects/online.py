@@ -119,7 +119,9 @@ Counts = tuple[int, ...]
 
 LANES = Budget(epsilon=3, delta="0.3", pure="2.7")  # large: what is too much must be seen
 FIRST = Budget(epsilon="0.3", delta="0.3")  # the first Gaussian answer, which fills its lane
+RESERVE = Budget(epsilon=3, delta="0.4", event_delta="0.2")  # half of delta for events
 UNLUCKY = 1.0  # the loss above which pure noise tells more than Gaussian noise
+CERTAIN = 1000.0  # the loss of what tells the table
 STEPS = 16  # grid steps of one count
 SLOW_WATCH = 48
 SLOW_RELEASE = 240
@@ -146,6 +148,7 @@ def online_subjects() -> tuple[Subject[Table] | Subject[Counts], ...]:
         _correction("sf.correct", gaussian),
         filter_subject("ledger: Gaussian and pure noise from two lanes", LANES),
         filter_subject("ledger: one currency after Gaussian noise", LANES.promise),
+        filter_subject("ledger: an event from a reserve, after Gaussian noise", RESERVE),
     )
 
 
@@ -156,6 +159,7 @@ def filter_subject(
 
     Pure noise (randomized response) where the first answer was unlucky, Gaussian noise elsewhere;
     with lanes both. ``second`` is another total, whose account is asked for the Gaussian noise.
+    With a reserve of delta an event of that probability, last of all, tells which table it is.
     """
     first = Fraction(FIRST.gaussian_mu or 0.0) ** 2
     left = Account(total).plus(Cost.gaussian(first)).remaining()
@@ -174,6 +178,9 @@ def filter_subject(
                 gaussian = (counts[0] + _gaussian(rest, runs, source) - 0.5) * rest**2
             pure_loss = pure * (2 * bits - 1)
             second_loss = np.where(is_unlucky, pure_loss, gaussian)
+            if total.event_delta is not None:
+                happens = source.words(runs) < np.uint64(int(total.event_delta * 2**64))
+                second_loss = np.where(happens, CERTAIN * (2 * counts[0] - 1), second_loss)
             return np.stack([loss, is_unlucky, second_loss], axis=1)
 
         return run

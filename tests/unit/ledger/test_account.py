@@ -15,7 +15,7 @@ from sfumato.errors import BudgetError
 from sfumato.ledger.account import UNITS, Account, _text_down, _text_up, fits
 from sfumato.privacy import gaussian as gaussian_module
 from sfumato.privacy.budget import Budget
-from sfumato.privacy.cost import Cost, _gaussian_deltas
+from sfumato.privacy.cost import Cost, _gaussian_deltas, gaussian_delta
 
 APPROXIMATE = Budget(epsilon=1, delta=1e-9)
 
@@ -514,3 +514,69 @@ def test_totals_may_change_only_both_ways_alike_after_an_event_and_gaussian_nois
     small, large = Budget(epsilon=2, delta="1e-6"), Budget(epsilon=3, delta="2e-6")
     assert of(small).may_become(of(large))
     assert of(large).may_become(of(small))
+
+
+RESERVE = Budget(epsilon=2, delta="1e-6", event_delta="3e-7")
+
+
+def test_a_reserve_admits_events_before_and_after_gaussian_noise() -> None:
+    """Gaussian noise is counted at 7e-7 all along; events take 3e-7, whenever they come."""
+    few = Cost.pure(Fraction(1, 100)) + Cost.approximate(Fraction(1, 10**7))
+    noise = Cost.gaussian(Fraction(1, 10**4))
+    after = Account(RESERVE).plus(few).plus(noise).plus(few).plus(noise).plus(few)
+    assert not after.is_overdrawn
+    assert after.delta_spent == Fraction(3, 10**7)
+    assert after.plus(few).is_overdrawn
+    assert "is left for that" in after.refusal(few)
+    assert after.remaining().event_delta == 0
+    assert after.remaining().delta == Fraction(7, 10**7)
+    assert Account(RESERVE).how_many_more(few) == 3
+
+
+def test_gaussian_noise_never_has_what_is_reserved() -> None:
+    rest = Fraction(Budget(epsilon=2, delta="7e-7").gaussian_mu) ** 2
+    assert not Account(RESERVE).plus(Cost.gaussian(rest)).is_overdrawn
+    whole = Fraction(Budget(epsilon=2, delta="1e-6").gaussian_mu) ** 2
+    assert Account(RESERVE).plus(Cost.gaussian(whole)).is_overdrawn
+    assert not fits([Cost.gaussian(whole)], RESERVE)
+    assert fits([Cost.gaussian(rest), Cost.approximate(Fraction(3, 10**7))], RESERVE)
+    assert not fits([Cost.gaussian(rest), Cost.approximate(Fraction(4, 10**7))], RESERVE)
+    lanes = Budget(epsilon=2, delta="1e-6", pure=1, event_delta="3e-7")
+    lane = Fraction(Budget(epsilon=1, delta="7e-7").gaussian_mu) ** 2
+    assert not Account(lanes).plus(Cost.gaussian(lane)).is_overdrawn
+    assert Account(lanes).plus(Cost.gaussian(lane * Fraction(101, 100))).is_overdrawn
+
+
+def test_what_gaussian_noise_and_events_take_together_is_within_the_total() -> None:
+    """Theorem 9 in numbers: delta of the Gaussian that the account admits, and the reserve.
+
+    The twin counts Gaussian noise at the whole delta, and breaks the promise.
+    """
+    for spent in (Fraction(0), Fraction(1, 2)):
+        account = Account(RESERVE)
+        if spent:
+            account = account.plus(Cost.pure(spent))
+        mu = account.remaining().gaussian_mu
+        assert mu is not None
+        left = RESERVE.epsilon - spent
+        assert gaussian_delta(mu, left) + float(RESERVE.event_delta) <= float(RESERVE.delta)
+        twin = Account(RESERVE.promise).plus(Cost.pure(spent)) if spent else None
+        unsound = (twin or Account(RESERVE.promise)).remaining().gaussian_mu
+        assert gaussian_delta(unsound, left) + float(RESERVE.event_delta) > float(RESERVE.delta)
+
+
+def test_a_larger_total_may_add_a_reserve_after_gaussian_noise_and_none_may_take_it_off() -> None:
+    noise = Cost.gaussian(Fraction(1, 10**4))
+    old, new = Budget(epsilon=2, delta="7e-7"), RESERVE
+    assert Account(old).plus(noise).may_become(Account(new).plus(noise))
+    shifted = Budget(epsilon=2, delta="1e-6")  # more for Gaussian noise, nothing for events
+    assert not Account(new).plus(noise).may_become(Account(shifted).plus(noise))
+    begun = Account(old).plus(noise)
+    assert "event-delta" in begun.refusal(EVENT)
+
+
+def test_events_before_a_smaller_reserve_take_from_gaussian_noise() -> None:
+    spent = Account(RESERVE, delta_spent=Fraction(5, 10**7), spent=UNITS // 100)
+    assert spent.plus(EVENT).is_overdrawn
+    assert spent.remaining().event_delta == 0
+    assert spent.remaining().delta == Fraction(5, 10**7)

@@ -151,7 +151,8 @@ def test_long_values_are_cut_in_messages():
 @pytest.mark.parametrize("value", [{"sigma": 1}, {"epsilon": 1, "note": "x"}, [1], "1", None])
 def test_json_of_anything_else_is_no_budget(value):
     with pytest.raises(
-        BudgetError, match="a budget is an object with epsilon, delta, rho, mu, pure only"
+        BudgetError,
+        match="a budget is an object with epsilon, delta, rho, mu, pure, event_",
     ):
         Budget.from_json(value)
 

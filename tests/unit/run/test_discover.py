@@ -275,3 +275,20 @@ def test_after_gaussian_noise_nothing_is_discovered_any_more(tmp_path) -> None:
     with pytest.raises(BudgetExhausted, match="before the first Gaussian answer"):
         plan.release(table(city=CITIES), ledger, name="t")
     assert len(ledger.entries()) == 1
+
+
+def test_discovery_comes_after_gaussian_noise_where_delta_is_reserved_for_it(tmp_path):
+    table = pd.DataFrame({"age": [1, 2, 3, 4] * 500, "city": ["Ulm", "Bonn"] * 1000})
+    counts = sf.plan(sf.marginals(sf.Domain({"age": 5}), 1), sf.Budget(1, 1e-6), noise="gaussian")
+    keys = sf.plan_discovery(sf.Category.discover("city"), sf.Budget("0.4", 4e-7))
+    plain = sf.Ledger.create(tmp_path / "plain.ledger", sf.Budget(3, 2e-6), "t")
+    counts.release(table, plain, name="t")
+    with pytest.raises(sf.errors.BudgetExhausted, match="event-delta"):
+        keys.release(table, plain, name="t")
+    plain.set_total(sf.Budget(3, 2.4e-6, event_delta=4e-7), "discovery", by="curator")
+    total = sf.Budget(3, 2.4e-6, event_delta=4e-7)
+    reserved = sf.Ledger.create(tmp_path / "reserved.ledger", total, "t")
+    counts.release(table, reserved, name="t")
+    for ledger in (plain, reserved):
+        assert set(keys.release(table, ledger, name="t").counts["key"]) == {"Ulm", "Bonn"}
+        assert not ledger.verify().problems
