@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sfumato import errors as errors
     from sfumato import study as study
-    from sfumato.cli.shipped_tables import example as example
     from sfumato.cli.spec import json_schema as json_schema
     from sfumato.domain.attributes import Boolean as Boolean
     from sfumato.domain.attributes import Category as Category
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from sfumato.domain.discovery import OpenDomain as OpenDomain
     from sfumato.domain.discovery import top as top
     from sfumato.domain.domain import Domain as Domain
+    from sfumato.domain.domain import example as example
     from sfumato.domain.privacy_unit import PrivacyUnit as PrivacyUnit
     from sfumato.errors import BudgetError as BudgetError
     from sfumato.errors import BudgetExhausted as BudgetExhausted
@@ -185,7 +185,7 @@ _HOMES = {
     "combine": "sfumato.release.pooled",
     "correct": "sfumato.run.correct",
     "describe": "sfumato.run.describe",
-    "example": "sfumato.cli.shipped_tables",
+    "example": "sfumato.domain.domain",
     "json_schema": "sfumato.cli.spec",
     "open_session": "sfumato.session.session",
     "plan": "sfumato.run.linear",

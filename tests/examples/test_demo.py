@@ -66,7 +66,7 @@ def test_the_errors_of_the_demo_are_of_the_forecast_size(demo: Path) -> None:
     """Against exact counts, which only this test computes: the table of the demo is public."""
     import pyarrow.parquet as pq
 
-    from sfumato.cli.shipped_tables import example
+    from sfumato.domain.domain import example
 
     frame = pd.read_parquet(demo / "sfumato-demo" / "answers.parquet")
     people = pq.read_table(example("adult").table).to_pandas()

@@ -6,7 +6,7 @@ NAME_command.py                                 a command: its options, and its 
 spec.py       the spec file                     options.py    options that several commands share
 comparison.py what ``compare`` computes
 output.py     tables, JSON, progress bars, and files that appear whole or not at all
-shipped_tables.py  tables by name, ``demo:adult``    cli_limits.py  sizes, each with its reason
+cli_limits.py sizes, each with its reason
 
 The commands ``serve``, ``token`` and ``audit`` are registered by their packages, as entry points
 of the group ``sfumato.commands``. A command's module imports heavy libraries in its functions, so

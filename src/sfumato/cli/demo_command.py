@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from sfumato.cli.options import Json, Quiet, command_app, examples
-from sfumato.cli.shipped_tables import example
+from sfumato.domain.domain import example
 from sfumato.errors import BudgetError
 
 __all__ = ["app", "demo"]

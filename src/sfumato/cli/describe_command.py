@@ -31,8 +31,8 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.output import Output, check_folder, facts, heading, write_text
 from sfumato.cli.release_command import ledger_in_words
-from sfumato.cli.shipped_tables import is_shipped, shipped_table
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.shipped_tables import is_shipped
 from sfumato.errors import LedgerError, PlanError
 from sfumato.privacy.budget import Budget
 from sfumato.text import STORED
@@ -153,8 +153,7 @@ def describe(
 
     output = Output(json, quiet)
     person = _unit(unit, rows_per_unit)
-    place = str(shipped_table(source)) if is_shipped(source) else source
-    opened = open_table(csv_source(place, csv or ()))
+    opened = open_table(csv_source(source, csv or ()))
     budget = Budget(epsilon=epsilon) if not float(delta) else Budget(epsilon=epsilon, delta=delta)
     plan = plan_description(
         opened,

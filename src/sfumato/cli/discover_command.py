@@ -36,7 +36,6 @@ from sfumato.cli.output import (
 )
 from sfumato.cli.plan_command import discovery_facts
 from sfumato.cli.release_command import discover_spec, ledger_document, ledger_in_words
-from sfumato.cli.shipped_tables import is_shipped, shipped_table
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, SchemaError, SfumatoError
 from sfumato.text import STORED
@@ -164,8 +163,7 @@ def discover(
             raise PlanError("--unit and --keys-per-unit belong together; give both or none")
         person = None if unit is None or keys_per_unit is None else PrivacyUnit(unit, keys_per_unit)
         domain = _wanted(columns, together, most, sql, person)
-        place = str(shipped_table(source)) if is_shipped(source) else source
-        declared = csv_source(place, csv or ())
+        declared = csv_source(source, csv or ())
         opened = _of_table(source, declared, domain, epsilon, delta, person)
     plan = opened.plan()
     if estimate:

@@ -21,7 +21,7 @@ from sfumato.cli.options import (
     examples,
 )
 from sfumato.cli.output import Output, write_text
-from sfumato.cli.shipped_tables import is_shipped, shipped_table
+from sfumato.domain.shipped_tables import is_shipped
 from sfumato.errors import SfumatoError
 
 __all__ = [
@@ -79,11 +79,10 @@ def draft(
             "--release writes a file that names the schema; say where that is to be: "
             "--out schema.toml"
         )
-    place = str(shipped_table(source)) if is_shipped(source) else source
     if query is not None and csv:
         raise SfumatoError("a CSV file has no types, so no query runs on it; leave --query out")
-    declared = csv_source(place, csv or ())
-    table = open_table(declared if query is None else SqlSource(place, query))
+    declared = csv_source(source, csv or ())
+    table = open_table(declared if query is None else SqlSource(source, query))
     if not table.column_types:
         raise SfumatoError(
             f"{table.name}: the names of its fields stand in its records, which a draft does not "

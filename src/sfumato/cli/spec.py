@@ -35,9 +35,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sfumato.cli.shipped_tables import is_shipped, shipped_domain, shipped_table
 from sfumato.domain.domain import Domain, domain_from
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.shipped_tables import is_shipped, shipped_domain, shipped_table
 from sfumato.errors import BudgetError, LedgerError, PlanError, SchemaError, TableError, TooLarge
 from sfumato.planning.selection_plans import SelectionMechanism
 from sfumato.privacy.budget import Budget, total_is_public

@@ -15,7 +15,7 @@ from datetime import datetime
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sfumato.digest import json_digest
 from sfumato.domain.attributes import (
@@ -25,6 +25,7 @@ from sfumato.domain.attributes import (
     first_repeat,
 )
 from sfumato.domain.domain_limits import LIMITS
+from sfumato.domain.shipped_tables import MARK, is_shipped, shipped_domain, shipped_table
 from sfumato.domain.values import UNIT_BITS, Fractional, Moments, Values
 from sfumato.errors import SchemaError, TooLarge, WorkloadError
 from sfumato.text import did_you_mean, listing, shown
@@ -33,8 +34,10 @@ from sfumato.toml import TomlFile, read_toml
 __all__ = [
     "ALL_INSIDE",
     "Domain",
+    "Example",
     "base_of",
     "domain_from",
+    "example",
     "joined",
     "read_as_values",
     "read_domain",
@@ -240,7 +243,7 @@ class Domain:
         """Read the ``[domain]`` tables of a TOML file.
 
         Args:
-            path: The TOML file.
+            path: The TOML file, or ``"demo:adult"`` for that of the table that comes with sfumato.
 
         Returns:
             The domain that it declares.
@@ -283,8 +286,35 @@ def _canonical(value: object) -> object:
 
 
 def read_domain(path: str | Path) -> Domain:
-    """The domain that the ``[domain.NAME]`` tables of a TOML file declare."""
-    return domain_from(read_toml(path))
+    """The domain that the ``[domain.NAME]`` tables of a TOML file, or of a shipped one, declare."""
+    return domain_from(read_toml(shipped_domain(str(path)) if is_shipped(path) else path))
+
+
+class Example(NamedTuple):
+    """A table that comes with the package: a Parquet file, and which values a record may hold."""
+
+    table: Path
+    domain: Domain
+
+
+def example(name: str = "adult") -> Example:
+    """A table to try things on: UCI Adult, 48,842 public records of the 1994 census.
+
+    Args:
+        name: The name of the table; there is ``"adult"``.
+
+    Returns:
+        The path of its Parquet file, and its domain.
+
+    Raises:
+        SchemaError: If there is no such table.
+
+    >>> import sfumato as sf
+    >>> table, domain = sf.example()
+    >>> table.name, domain["sex"].size
+    ('adult.parquet', 2)
+    """
+    return Example(shipped_table(MARK + name), read_domain(MARK + name))
 
 
 def domain_from(file: TomlFile) -> Domain:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from sfumato.domain.shipped_tables import is_shipped, shipped_table
 from sfumato.errors import TableError
 from sfumato.vault.sources import (
     TABLE_MARK,
@@ -165,6 +166,7 @@ def _module(source: object) -> str:
 
 
 def _of_text(source: str, query: str | None, connect: bool) -> Iterator[Data]:
+    source = str(shipped_table(source)) if is_shipped(source) else source
     in_engine = engine_source(source)
     if isinstance(in_engine, PostgresSource):
         yield from _of_postgres(in_engine, query, connect)

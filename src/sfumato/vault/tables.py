@@ -7,6 +7,7 @@ The first step of everything that counts:
     open_table("people.duckdb::visits")                   open_table(dataframe)
     open_table("postgres://me@host/people::visits")       open_table("spark:people.visits")
     open_table("s3://bucket/people.parquet")              open_table("https://host/people.parquet")
+    open_table("demo:adult")                              a table that comes with the package
     open_table(SqlSource("people.duckdb", "SELECT ..."))  open_table(CsvSource("a.csv", "lines"))
 
 Opening looks at column names and types only, which are public. What the columns hold is read
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeGuard
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.shipped_tables import is_shipped, shipped_table
 from sfumato.errors import TableError
 from sfumato.text import listing, shown
 from sfumato.vault.arrow_codes import Codes
@@ -801,7 +803,7 @@ def _text(source: str | os.PathLike[str]) -> str:
     text = os.fspath(source)
     if not text or "\0" in text:
         raise TableError("the path of the table is empty or holds a zero byte; give a file name")
-    return text
+    return str(shipped_table(text)) if is_shipped(text) else text
 
 
 def _is_ibis(source: object) -> TypeGuard[ir.Table]:

@@ -3,60 +3,28 @@
 
 UCI Adult (census income): B. Becker, R. Kohavi, 1996, UCI Machine Learning Repository, CC BY 4.0;
 48,842 records of the 1994 census with their labels. The domain file beside it says which values a
-record may hold, from the published code book. A spec file, ``sfumato draft`` and ``sfumato demo``
-name it the same way.
+record may hold, from the published code book. Wherever a table or a domain is named, in Python, in
+a spec file and on the command line, these names stand for the files.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from sfumato.errors import SchemaError
 from sfumato.text import did_you_mean, either
 
-if TYPE_CHECKING:
-    from sfumato.domain.domain import Domain
-
-__all__ = ["MARK", "Example", "example", "is_shipped", "shipped_domain", "shipped_table"]
+__all__ = ["MARK", "is_shipped", "shipped_domain", "shipped_table"]
 
 
 MARK: Final = "demo:"
 _NAMES: Final = ("adult",)
 
 
-class Example(NamedTuple):
-    """A table that comes with the package: a Parquet file, and which values a record may hold."""
-
-    table: Path
-    domain: Domain
-
-
-def example(name: str = "adult") -> Example:
-    """A table to try things on: UCI Adult, 48,842 public records of the 1994 census.
-
-    Args:
-        name: The name of the table; there is ``"adult"``.
-
-    Returns:
-        The path of its Parquet file, and its domain.
-
-    Raises:
-        SchemaError: If there is no such table.
-
-    >>> import sfumato as sf
-    >>> table, domain = sf.example()
-    >>> table.name, domain["sex"].size
-    ('adult.parquet', 2)
-    """
-    from sfumato.domain.domain import Domain
-
-    return Example(shipped_table(MARK + name), Domain.from_toml(shipped_domain(MARK + name)))
-
-
-def is_shipped(name: str) -> bool:
+def is_shipped(name: object) -> bool:
     """Whether a source or a domain is named as one that comes with the package."""
-    return name.startswith(MARK)
+    return isinstance(name, str) and name.startswith(MARK)
 
 
 def shipped_table(name: str) -> Path:
