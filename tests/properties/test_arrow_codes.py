@@ -29,9 +29,10 @@ from sfumato.vault.encode import read_records
 from sfumato.vault.tables import Table, open_table
 from sfumato.vault.vault_limits import LIMITS
 from tests.shared.domain_strategies import booleans, categories, datetimes, integers, numerics
+from tests.shared.examples import examples
 
 both_ways = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

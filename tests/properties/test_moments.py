@@ -24,6 +24,7 @@ from sfumato.vault.count import count_marginals
 from sfumato.vault.mechanisms.measure import count
 from sfumato.vault.tables import open_table
 from tests.shared.engine_tables import on_all_engines
+from tests.shared.examples import examples
 from tests.shared.vault_reference import make_source
 
 WHOLE = 2**UNIT_BITS
@@ -64,7 +65,7 @@ def tables_of(source, domain, sets) -> list[np.ndarray]:
 
 
 @given(st.lists(st.tuples(st.floats(-20, 120), st.floats(-20, 120)), min_size=1, max_size=6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_products_of_powers_are_those_of_the_clamped_values(rows):
     domain, made = with_all_moments(domain_of())
     tables = tables_of(frame_of(rows), domain, [(m.name,) for m in made])
@@ -87,7 +88,7 @@ def test_products_of_powers_are_those_of_the_clamped_values(rows):
 
 
 @given(RULES, ROWS, st.data(), st.sampled_from(["csv", "parquet", "pandas"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_replaced_record_moves_every_table_by_two_records_at_most(
     tmp_path_factory, rules, rows, data, kind
 ):
@@ -134,7 +135,7 @@ def planned(budget: str, neighbours: str) -> tuple[sf.Plan, float]:
 @given(ROWS, st.tuples(NUMBERS, NUMBERS))
 @example([(0.0, 0.0)], (1e308, -1e308))
 @example([(0.0, 99.5)], (100.0, -1.0))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_what_is_measured_moves_by_what_was_paid_for(budget, neighbours, rows, other):
     """``sum_b |M_b (h - h')| / s_b`` over neighbours of the source, before and after rounding."""
     plan, loss = planned(budget, neighbours)

@@ -28,6 +28,7 @@ from sfumato.vault.mechanisms.measure import count
 from sfumato.vault.mechanisms.select import read_answers
 from sfumato.vault.tables import open_table
 from tests.shared.engine_tables import on_all_engines
+from tests.shared.examples import examples
 from tests.shared.vault_reference import make_source
 
 WHOLE = 2**UNIT_BITS
@@ -71,7 +72,7 @@ def counted(source, domain, names) -> np.ndarray:
 
 
 @given(RANGES, RULES, st.lists(st.tuples(NUMBERS, st.sampled_from("ab")), max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_vault_adds_up_clamped_values(ends, rules, rows):
     domain, values = with_values(domain_of(ends, rules), "x")
     frame = pa.table(
@@ -92,7 +93,7 @@ def test_the_vault_adds_up_clamped_values(ends, rules, rows):
 
 
 @given(RANGES, RULES, st.data(), st.sampled_from(["csv", "parquet", "pandas"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_replaced_value_moves_the_table_by_two_records_at_most(
     tmp_path_factory, ends, rules, data, kind
 ):
@@ -138,7 +139,7 @@ def planned(budget: str, neighbours: str) -> tuple[sf.Plan, float]:
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 @given(st.lists(NUMBERS, min_size=1, max_size=4), NUMBERS)
 @example([0.0], 1e308)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_what_is_measured_moves_by_what_was_paid_for(budget, neighbours, numbers, other):
     """``sum_b |M_b (h - h')| / s_b`` over neighbours of the source, before and after rounding."""
     plan, loss = planned(budget, neighbours)

@@ -19,7 +19,7 @@ from tests.shared.made_releases import measured, planned
 from tests.shared.words import SeededWords
 
 LEVEL, ALPHA = 0.9, 1e-6
-TRIALS = 120
+TRIALS = 80  # where 6 of 10 intervals hold, 97 of 100 tests refute it
 DOMAIN = sf.Domain({"a": 4, "b": 3, "c": 2})
 WORK = sf.marginals(DOMAIN, 2) | sf.prefixes(DOMAIN, "a", by=["c"])
 # Few records and many empty cells: here projections move answers most.

@@ -25,7 +25,7 @@ from tests.shared.made_releases import planned
 from tests.shared.words import SeededWords
 
 LEVEL = 0.95
-TRIALS = 400
+TRIALS = 200
 HIGH = 100_000.0
 GROUPS = ("few", "some", "many")
 SIZES = (60, 600, 6000)
@@ -82,7 +82,8 @@ PURE, GAUSSIAN = sf.Budget(epsilon=1), sf.Budget(mu=0.5)
 def test_intervals_of_means_hold_the_clamped_mean_whatever_the_bins(bins, budget):
     work = sf.means(domain_of(bins), "income", by=["group"])
     held = coverage(work, True, TRIALS, f"means {bins}", budget=budget)
-    assert (np.abs(held - LEVEL) <= 0.035).all(), held
+    # 3.2 standard errors of a share of 200 draws; of 2000, below, in `make audit`.
+    assert (np.abs(held - LEVEL) <= 0.05).all(), held
 
 
 @pytest.mark.parametrize("project", [False, True])
@@ -90,8 +91,8 @@ def test_intervals_of_means_hold_the_clamped_mean_whatever_the_bins(bins, budget
 def test_intervals_of_one_mean_hold_with_projection_and_both_neighbours(project, neighbours):
     work = sf.means(domain_of(5), "income")
     options = {"budget": PURE, "neighbours": neighbours, "project": project}
-    held = coverage(work, False, 300, "one mean", **options)
-    assert 0.92 <= held[0] <= 0.98, held
+    held = coverage(work, False, 150, "one mean", **options)
+    assert 0.9 <= held[0] <= 0.99, held
 
 
 def test_bin_middles_that_claim_the_noise_alone_are_caught():

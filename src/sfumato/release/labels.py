@@ -9,9 +9,9 @@ synthetic records with values in place of cells.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ from sfumato.workload.queries import (
     QuerySet,
 )
 from sfumato.workload.terms import StructuredLabel, Term
+from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +39,7 @@ __all__ = [
     "SECOND_MOMENTS",
     "LabelAxis",
     "Labels",
+    "RowWords",
     "axes_of",
     "cell_labels",
     "columns_of",
@@ -49,6 +51,7 @@ __all__ = [
     "texts_of",
     "title_of",
     "upper_ends",
+    "words_of",
 ]
 
 
@@ -367,3 +370,39 @@ def _inside(attribute: Attribute, codes: Integers, random: WordSource) -> Labels
         span = (high - low).astype("timedelta64[s]").astype(np.int64)
         return np.asarray(low + np.floor(span * part).astype("timedelta64[s]"))
     return np.asarray(low + (high - low) * part, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class RowWords:
+    """What a query of a workload is called by who asks: as a whole, and by its parts."""
+
+    name: str
+    aggregate: str
+    condition: str
+    groups: tuple[tuple[str, object], ...]
+    binned: str
+
+
+def words_of(workload: Workload) -> Iterator[RowWords]:
+    """The words of every query of a workload, group after group, as this asker wrote them."""
+    for term in workload.terms:
+        texts, columns = texts_of(term), columns_of(term)
+        columns.pop("query", None)
+        name = term.name
+        label = name if isinstance(name, StructuredLabel) else None
+        for row in range(term.rows):
+            groups = tuple((title, _json_label(labels[row])) for title, labels in columns.items())
+            is_listed = term.rows > 1 and texts[row]
+            yield RowWords(
+                f"{name}: {texts[row]}" if is_listed else "",
+                (label.aggregate if label else "") or "COUNT(*)",
+                label.condition if label else "",
+                groups,
+                label.binned if label else "",
+            )
+
+
+def _json_label(label: object) -> object:
+    """A label as JSON can have it."""
+    value = label.item() if isinstance(label, np.generic) else label
+    return value.isoformat() if isinstance(value, date | datetime) else value

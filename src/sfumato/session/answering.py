@@ -397,7 +397,7 @@ class SessionState:
             self.epochs.measured += 1
             noisy = self._exact.measured(exact, blocks, plan.noise, self._random)
             measured = noisy.to_bytes(plan.measurement())
-            release = run.publish(measured, entry, False, None)
+            release = replace(run, project=False).publish(measured, entry, False, None)
             stored = GroupMeasurement(question.key, measured, question.learnt(release), epochs)
             return stored, stored.to_bytes(), ()
 

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,11 +17,9 @@ from sfumato.release.group_sql import (
     statement_document,
     statement_frame,
 )
-from sfumato.release.labels import columns_of, texts_of
+from sfumato.release.labels import words_of
 from sfumato.session.session_answers import Answer, How, answer_frame
 from sfumato.workload.statements.statement import OutputNumbers, Statement, StatementSource
-from sfumato.workload.terms import StructuredLabel
-from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,52 +32,14 @@ __all__ = [
     "IN_SCOPE",
     "CellNumbers",
     "GroupAnswer",
-    "RowWords",
     "cells_answer",
     "known_answer",
     "measured_answer",
     "stored_cells_answer",
-    "words_of",
 ]
 
 
 IN_SCOPE: Final = "in the scope: an unbiased estimate from what was measured at opening"
-
-
-@dataclass(frozen=True, slots=True)
-class RowWords:
-    """What a query of a workload is called by who asks: as a whole, and by its parts."""
-
-    name: str
-    aggregate: str
-    condition: str
-    groups: tuple[tuple[str, object], ...]
-    binned: str
-
-
-def words_of(workload: Workload) -> Iterator[RowWords]:
-    """The words of every query of a workload, group after group, as this asker wrote them."""
-    for term in workload.terms:
-        texts, columns = texts_of(term), columns_of(term)
-        columns.pop("query", None)
-        name = term.name
-        label = name if isinstance(name, StructuredLabel) else None
-        for row in range(term.rows):
-            groups = tuple((title, _plain(labels[row])) for title, labels in columns.items())
-            is_listed = term.rows > 1 and texts[row]
-            yield RowWords(
-                f"{name}: {texts[row]}" if is_listed else "",
-                (label.aggregate if label else "") or "COUNT(*)",
-                label.condition if label else "",
-                groups,
-                label.binned if label else "",
-            )
-
-
-def _plain(label: object) -> object:
-    """A label as JSON can have it."""
-    value = label.item() if isinstance(label, np.generic) else label
-    return value.isoformat() if isinstance(value, date | datetime) else value
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,10 +23,10 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import LedgerError
 from sfumato.ledger.entries import Entry
 from sfumato.privacy.budget import Budget
+from sfumato.release.labels import words_of
 from sfumato.release.release import Release
 from sfumato.run.linear import LinearRun, Plan
 from sfumato.run.spine import Stored
-from sfumato.session.group_answers import words_of
 from sfumato.session.session_limits import LIMITS
 from sfumato.workload.bins import hidden_in_sums
 from sfumato.workload.question import Question, questions_of
