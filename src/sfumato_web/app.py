@@ -21,6 +21,11 @@ GET  /datasets/NAME/answers/KEY        a stored answer, the same bytes for ever
 GET  /datasets/NAME/ledger             what was spent
 POST /datasets/NAME/freeze, unfreeze   curators only
 GET  /datasets/NAME/audit              every record of the ledger, auditors and curators
+GET  /people                           who may do what, curators and auditors
+POST /people, /people/NAME, /people/NAME/remove   let in, change, remove: curators
+POST /people/NAME/tokens, /tokens/ID/revoke       new tokens, old ones ended
+POST /datasets/NAME/allowances/PERSON, /total     what may be spent: curators
+GET  /changes                          the record of these changes
 GET  /jobs                             what was sent with Prefer: respond-async
 GET  /jobs/JOB, /jobs/JOB/result       how far it is; its answer
 DELETE /jobs/JOB                       cancel it, before it pays
@@ -52,6 +57,7 @@ from starlette.exceptions import HTTPException
 
 from sfumato.errors import SfumatoError, place_of
 from sfumato.ledger.reader import export_lines
+from sfumato.privacy.budget import Budget
 from sfumato.version import VERSION
 from sfumato_web.server.config import Analyst, Config
 from sfumato_web.server.dataset import GuardedDataset
@@ -66,6 +72,7 @@ from sfumato_web.server.middleware import (
     RequestMiddleware,
 )
 from sfumato_web.server.models import (
+    AllowanceAsked,
     Answer,
     AskAsked,
     DatasetShown,
@@ -80,6 +87,9 @@ from sfumato_web.server.models import (
     JobShown,
     LedgerShown,
     PastReleaseShown,
+    PersonAsked,
+    PersonChangeAsked,
+    PersonShown,
     PlanAsked,
     PlanShown,
     Readiness,
@@ -89,9 +99,12 @@ from sfumato_web.server.models import (
     Selected,
     SelectionAsked,
     SelectionShown,
+    TokenAsked,
+    TotalAsked,
     Trouble,
     canonical,
 )
+from sfumato_web.server.people import People
 from sfumato_web.server.problems import (
     Problem,
     disconnected,
@@ -147,9 +160,14 @@ class ServerState:
         self.config = config
         self.grid = grid or Grid(config.grid)
         self.rates = rates or Rates(limits.requests_per_second, limits.burst)
-        self.tokens = Tokens((a.token, a) for a in config.analysts)
         self.metrics = Metrics()
         self.store = ResponseStore(config.state, limits.kept_bytes)
+        try:
+            self.people = People(config.analysts, config.datasets, self.store)
+        except BaseException:
+            self.store.close()
+            raise
+        self.tokens = Tokens(self.people.holder)
         self._workers = Scheduler(limits.workers, limits.workers_per_analyst, limits.waiting)
         self._readers = Scheduler(LIMITS.reader_threads, 1, limits.concurrent, "sfumato reader")
         self.datasets: dict[str, GuardedDataset] = {}
@@ -194,6 +212,14 @@ class ServerState:
         """Put a job in line, which goes on when nobody waits for it."""
         submit = partial(self.jobs.submit, key=key, lane=lane)
         return await self.read(who, submit, kind, who, dataset.name, about, work)
+
+    async def administer(
+        self, who: Analyst, act: str, person: str, function: Callable[..., T], *arguments: object
+    ) -> T:
+        """Change people, off the event loop, and log that it was done."""
+        result = await self.read(who, function, who, *arguments)
+        self.log.add("people", act=act, analyst=who.name, person=person)
+        return result
 
     async def left(self, dataset: GuardedDataset, who: Analyst) -> Left:
         """What is left of a dataset, for the metrics; nothing where its ledger cannot be read."""
@@ -885,7 +911,7 @@ async def metrics(request: Request, who: Who, server: Server) -> Response:
     theirs = [d for d in server.datasets.values() if d.name in who.datasets]
     parts = await _while_there(request, asyncio.gather(*(server.left(d, who) for d in theirs)))
     left = {d.name: part for d, part in zip(theirs, parts, strict=True)}
-    analysts = {a.name for a in server.config.analysts if a.datasets & who.datasets}
+    analysts = {a.name for a in server.people.all() if a.datasets & who.datasets}
     text = server.metrics.text(left, analysts, server.gauges())
     return Response(text, media_type="text/plain; version=0.0.4")
 
@@ -941,6 +967,143 @@ async def cancel_job(who: Who, server: Server, job: JobName) -> Response:
         return one
 
     return _json((await server.read(who, cancel)).shown())
+
+
+# People, and what they may spend: changed by curators while the server runs, each with a reason.
+
+_PERSON: Final[dict[int | str, dict[str, Any]]] = _answers(PersonShown, 403, 404, 409, 503)
+PersonName = Annotated[str, Path(max_length=64, examples=["eve"])]
+
+
+@routes.get("/people", dependencies=WAITS, responses=_answers(list[PersonShown], 403, 503))
+async def people(who: Who, server: Server) -> Response:
+    """Those with whom one shares a dataset: role, datasets, tokens by id; curators, auditors."""
+    return _json(await server.read(who, server.people.listed, who))
+
+
+@routes.post("/people", dependencies=WAITS, responses=_PERSON)
+async def add_person(
+    body: Annotated[PersonAsked, Body()], who: Curator, server: Server
+) -> Response:
+    """Let somebody in; the answer has their token, which is shown once and kept nowhere."""
+    what = (body.name, body.role, body.datasets, body.expires_days, body.reason)
+    return _json(await server.administer(who, "add", body.name, server.people.add, *what))
+
+
+@routes.post("/people/{person}", dependencies=WAITS, responses=_PERSON)
+async def change_person(
+    body: Annotated[PersonChangeAsked, Body()], person: PersonName, who: Curator, server: Server
+) -> Response:
+    """Give somebody another role or other datasets; they are signed out of the page."""
+    what = (person, body.role, body.datasets, body.reason)
+    return _json(await server.administer(who, "change", person, server.people.change, *what))
+
+
+@routes.post(
+    "/people/{person}/remove",
+    dependencies=WAITS,
+    responses=_answers(dict[str, bool], 403, 404, 409, 503),
+)
+async def remove_person(
+    body: Annotated[FreezeAsked, Body()], person: PersonName, who: Curator, server: Server
+) -> Response:
+    """Let somebody in no more; what was spent and answered stays."""
+    await server.administer(who, "remove", person, server.people.remove, person, body.reason)
+    return _json({"is_removed": True})
+
+
+@routes.post("/people/{person}/tokens", dependencies=WAITS, responses=_PERSON)
+async def renew_token(
+    body: Annotated[TokenAsked, Body()], person: PersonName, who: Who, server: Server
+) -> Response:
+    """One more token, of somebody or of oneself; the old ones hold until they are revoked."""
+    what = (person, body.expires_days, body.reason)
+    return _json(await server.administer(who, "token", person, server.people.renew, *what))
+
+
+@routes.post("/people/{person}/tokens/{token}/revoke", dependencies=WAITS, responses=_PERSON)
+async def revoke_token(
+    body: Annotated[FreezeAsked, Body()],
+    person: PersonName,
+    token: Annotated[str, Path(pattern="^[0-9a-f]{12}$")],
+    who: Who,
+    server: Server,
+) -> Response:
+    """End a token, of somebody or of oneself, at once."""
+    what = (person, token, body.reason)
+    return _json(await server.administer(who, "revoke", person, server.people.revoke, *what))
+
+
+@routes.post(
+    "/datasets/{name}/allowances/{person}",
+    dependencies=WAITS,
+    responses=_answers(LedgerShown, 403, 404, 409, 503),
+)
+async def allow(
+    body: Annotated[AllowanceAsked, Body()],
+    person: PersonName,
+    dataset: Dataset,
+    who: Curator,
+    server: Server,
+) -> Response:
+    """Set what somebody may spend of a table; all that they ever spent counts against it."""
+    budget = None if body.budget is None else Budget(**body.budget.model_dump())
+
+    def change() -> dict[str, object]:
+        server.people.allow(
+            who,
+            person,
+            dataset.name,
+            None if budget is None else budget.as_json(),
+            body.reason,
+            partial(dataset.set_allowance, person, budget),
+        )
+        return dataset.ledger_document(who, 2**62)
+
+    shown = await dataset.on_ledger(who, change)
+    server.log.add("people", act="allowance", analyst=who.name, person=person, dataset=dataset.name)
+    return _json(shown)
+
+
+@routes.post(
+    "/datasets/{name}/total",
+    dependencies=WAITS,
+    responses=_answers(LedgerShown, 403, 404, 409, 503),
+)
+async def set_total(
+    body: Annotated[TotalAsked, Body()], dataset: Dataset, who: Curator, server: Server
+) -> Response:
+    """Set what all may spend of a table together; the ledger records who did it and why.
+
+    A larger total is a weaker promise to the people in the table, and must be decided without
+    looking at answers. Write it into the configuration, too: a lower one there takes effect at the
+    next start.
+    """
+    budget = Budget(**body.budget.model_dump())
+    shown = await dataset.on_ledger(who, dataset.set_total, budget, body.reason, who)
+    server.log.add("total", analyst=who.name, dataset=dataset.name)
+    return _json(shown)
+
+
+@routes.get(
+    "/changes",
+    dependencies=WAITS,
+    response_class=Response,
+    responses={
+        **_answers(None, 403, 503),
+        200: {
+            "description": "one record a line, oldest first",
+            "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+        },
+    },
+)
+async def changes(
+    who: Who, server: Server, after: Annotated[int, Query(ge=-1, lt=2**31)] = -1
+) -> Response:
+    """Who changed people and allowances, when and why, with the hash of each record."""
+    records = await server.read(who, server.people.records, who, after)
+    lines = "".join(f'{{"hash":"{digest}","record":{text}}}\n' for digest, text in records)
+    return Response(lines, media_type="application/x-ndjson")
 
 
 BUSY: Final[dict[tuple[str, str], Handler]] = {

@@ -376,6 +376,56 @@ class Client:
             )
         return self._answered(_path(dataset, "release"), request, key)
 
+    def call(
+        self, method: str, path: str, body: Mapping[str, object] | None = None
+    ) -> Mapping[str, object] | list[Mapping[str, object]]:
+        """A request to any route of the server, such as those of its curators.
+
+        Args:
+            method: ``"GET"``, ``"POST"`` or ``"DELETE"``.
+            path: The path of the route.
+            body: What is sent, as JSON.
+
+        Returns:
+            The JSON that came back.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
+        document = self._sent(method, path, body, {})
+        if not isinstance(document, dict | list):
+            raise ServerError("the server sent no JSON object; check its address")
+        return document
+
+    def audit(self, dataset: str) -> list[Mapping[str, object]]:
+        """Every record of the ledger of a dataset, with its hash; for auditors and curators.
+
+        Args:
+            dataset: The name of a dataset.
+
+        Returns:
+            ``hash`` and ``record`` of each, oldest first.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
+        records: list[Mapping[str, object]] = []
+        path = _path(dataset, "audit")
+        while page := self._lines(f"{path}?after={len(records) - 1}"):
+            records += page
+        return records
+
+    def changes(self) -> list[Mapping[str, object]]:
+        """Who changed people and allowances of the server, when and why, oldest first.
+
+        Returns:
+            ``hash`` and ``record`` of each.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
+        return self._lines("/changes")
+
     def jobs(self) -> pd.DataFrame:
         """What was sent without waiting, newest first: who, when, state, error, mechanism.
 
@@ -739,6 +789,20 @@ class Client:
     def _sent(
         self, method: str, path: str, request: Mapping[str, object] | None, more: Mapping[str, str]
     ) -> object:
+        return _parsed(self._replied(method, path, request, more))
+
+    def _lines(self, path: str) -> list[Mapping[str, object]]:
+        reply = self._replied("GET", path, None, {})
+        if reply.status != 200:
+            _parsed(reply)
+        try:
+            return [json.loads(line) for line in reply.body.splitlines()]
+        except (ValueError, RecursionError):
+            raise ServerError("the server sent no lines of JSON; check its address") from None
+
+    def _replied(
+        self, method: str, path: str, request: Mapping[str, object] | None, more: Mapping[str, str]
+    ) -> Reply:
         """Send a request until it is answered or refused for good."""
         body = None if request is None else json.dumps(request).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json", **more}
@@ -759,7 +823,7 @@ class Client:
             if reply.status in _AGAIN and not is_last:
                 self._sleep(_wait(reply, attempt))
                 continue
-            return _parsed(reply)
+            return reply
         raise AssertionError("unreachable")
 
 

@@ -106,11 +106,13 @@ class Login:
     """One browser of one analyst; ``drafts`` is what they were planning, by dataset.
 
     ``pages`` are the ids of the pages that were made for this login, the newest of them: only its
-    own sockets may speak for them.
+    own sockets may speak for them. ``holds`` says whether the token that was shown still does: it
+    may have ended or been revoked, or whoever holds it may have another role by now.
     """
 
     who: Analyst
     used: float
+    holds: Callable[[], bool] = field(default=lambda: True)
     is_over: bool = False
     drafts: dict[str, object] = field(default_factory=dict)
     pages: dict[str, None] = field(default_factory=dict)
@@ -129,14 +131,14 @@ class Logins:
         self._clock = clock
         self._open: dict[str, Login] = {}
 
-    def begin(self, who: Analyst) -> str:
-        """A new login; returns its cookie."""
+    def begin(self, who: Analyst, holds: Callable[[], bool] = lambda: True) -> str:
+        """A new login for as long as a token holds; returns its cookie."""
         self._end_old()
         theirs = [key for key, login in self._open.items() if login.who is who]
         for key in theirs[: len(theirs) + 1 - LIMITS.logins_per_analyst]:
             self._end(key)
         cookie = secrets.token_urlsafe(32)
-        self._open[_digest(cookie)] = Login(who, self._clock())
+        self._open[_digest(cookie)] = Login(who, self._clock(), holds)
         return cookie
 
     def find(self, cookie: str) -> Login | None:
@@ -147,7 +149,7 @@ class Logins:
     def use(self, login: Login) -> bool:
         """Whether a login still holds; it then holds for another while."""
         now = self._clock()
-        if login.is_over or now - login.used > LIMITS.login_seconds:
+        if login.is_over or now - login.used > LIMITS.login_seconds or not login.holds():
             login.is_over = True
             return False
         login.used = now
@@ -312,7 +314,7 @@ class PageMiddleware:
         response = _to(after)
         response.set_cookie(
             COOKIE,
-            self.logins.begin(who),
+            self.logins.begin(who, lambda: self.server.tokens.holder(f"Bearer {token}") is who),
             path=PREFIX,
             httponly=True,
             samesite="strict",

@@ -161,7 +161,7 @@ def allowances(visitor: Visitor, dataset: GuardedDataset) -> list[tuple[str, str
     _check_curator(visitor)
     by_analyst = {a.analyst: a for a in dataset.ledger.allowances()}
     rows: list[tuple[str, str, str, str]] = []
-    for analyst in visitor.server.config.analysts:
+    for analyst in visitor.server.people.all():
         if dataset.name not in analyst.datasets:
             continue
         own = by_analyst.get(analyst.name)

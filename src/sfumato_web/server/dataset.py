@@ -32,7 +32,15 @@ from sfumato.run.linear import fitting, request_of
 from sfumato.text import STORED
 from sfumato.workload.statements.sql_top import top_select
 from sfumato_web.server.batcher import QuestionBatcher, no_session, without_words
-from sfumato_web.server.config import Analyst, Config, DatasetConfig, SessionConfig, open_ledger
+from sfumato_web.server.config import (
+    Analyst,
+    Config,
+    DatasetConfig,
+    SessionConfig,
+    is_larger,
+    larger_in_words,
+    open_ledger,
+)
 from sfumato_web.server.descriptions import TableDescriber
 from sfumato_web.server.models import (
     PlanAsked,
@@ -601,6 +609,32 @@ class GuardedDataset:
             if self.ledger.is_frozen() != is_frozen:
                 raise
         return {"is_frozen": is_frozen}
+
+    def set_allowance(self, analyst: str, budget: Budget | None) -> None:
+        """Give somebody an allowance, change it, or take it away; to do it twice is no fault."""
+        if budget is not None and is_larger(budget, self.ledger.budget):
+            message = larger_in_words(repr(analyst), budget, self.ledger.budget)
+            raise not_valid([{"loc": ("body", "budget"), "msg": message}])
+        if budget is not None:
+            self.ledger.allow(analyst, budget)
+        elif self.ledger.allowance(analyst) is not None:
+            self.ledger.withdraw(analyst)
+        self._refused.clear()
+
+    def set_total(self, budget: Budget, reason: str, who: Analyst) -> dict[str, object]:
+        """Set another total, with who did it and why; refused where what was spent forbids it."""
+        total = budget.with_lanes_of(self.ledger.budget)
+        try:
+            self.ledger.set_total(total, reason, by=who.name)
+        except LedgerError:
+            self.ledger.check()  # a ledger that cannot be written is another refusal
+            message = (
+                f"a total of {total.describe()} cannot be set after what was spent: it does not "
+                "hold it, or would be counted by another rule; choose a larger one of the same kind"
+            )
+            raise Problem(409, "total", message) from None
+        self._refused.clear()
+        return self.ledger_document(who, 2**62)
 
     def close(self) -> None:
         """Put the session to rest and close the ledger."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sfumato.release.release import Release
 
 __all__ = [
+    "AllowanceAsked",
     "Answer",
     "AskAsked",
     "DatasetShown",
@@ -43,6 +44,9 @@ __all__ = [
     "JobShown",
     "LedgerShown",
     "PastReleaseShown",
+    "PersonAsked",
+    "PersonChangeAsked",
+    "PersonShown",
     "PlanAsked",
     "PlanShown",
     "Readiness",
@@ -52,6 +56,8 @@ __all__ = [
     "Selected",
     "SelectionAsked",
     "SelectionShown",
+    "TokenAsked",
+    "TotalAsked",
     "Trouble",
     "canonical",
     "columns_of",
@@ -73,7 +79,7 @@ def _reason(text: str) -> str:
     if not 0 < len(text) <= LIMITS.reason_characters or not text.isprintable():
         raise ValueError(
             f"say why, in one line of 1 to {LIMITS.reason_characters} printable characters; it is "
-            "written into the ledger and stays there"
+            "recorded and stays there"
         )
     return text
 
@@ -187,7 +193,7 @@ class AskAsked(_Asked):
 
 
 class FreezeAsked(_Asked):
-    """Why a dataset is frozen or opened again; it is written into the ledger."""
+    """Why something is done, such as freezing; it is recorded and stays there."""
 
     reason: Annotated[
         str,
@@ -197,6 +203,58 @@ class FreezeAsked(_Asked):
         ),
         AfterValidator(_reason),
     ]
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", examples=["eve"])]
+Names = Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=1_000)]
+RoleName = Literal["analyst", "curator", "auditor", "scraper"]
+Days = Annotated[int, Field(ge=1, le=3_650, description="after which the token ends")]
+
+
+class TokenAsked(FreezeAsked):
+    """One more token of somebody, and why."""
+
+    expires_days: Days | None = None
+
+
+class PersonAsked(TokenAsked):
+    """Whom to let in, with which role, to which datasets, and why."""
+
+    name: Name
+    role: RoleName = "analyst"
+    datasets: Annotated[Names, Field(examples=[["people"]])]
+
+
+class PersonChangeAsked(FreezeAsked):
+    """Another role, other datasets, and why."""
+
+    role: RoleName | None = None
+    datasets: Names | None = None
+
+
+class AllowanceAsked(FreezeAsked):
+    """What somebody may spend of a table, and why; null: only the table's budget limits them."""
+
+    budget: BudgetAsked | None
+
+
+class TotalAsked(FreezeAsked):
+    """What all may spend of a table together, and why."""
+
+    budget: BudgetAsked
+
+
+class PersonShown(BaseModel):
+    """Somebody who may use the server; ``token`` is there once, when it was made."""
+
+    name: str
+    role: str
+    datasets: list[str]
+    tokens: Annotated[
+        list[dict[str, str | None]], Field(description="id, and when it ends; null: never")
+    ]
+    set_in: Annotated[str, Field(description="configuration or server: where to change it")]
+    token: str | None = None
 
 
 class Trouble(BaseModel):

@@ -53,6 +53,9 @@ CREATE TABLE IF NOT EXISTS job (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, analyst TEXT NOT NULL,
     dataset TEXT NOT NULL, is_over INTEGER NOT NULL, document TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS change (
+    sequence INTEGER PRIMARY KEY, hash TEXT NOT NULL, text TEXT NOT NULL
+);
 """
 
 
@@ -177,6 +180,17 @@ class ResponseStore:
             self._database.execute(change, (job, analyst, dataset, int(is_over), text))
             for statement in _FORGET_JOBS:
                 self._database.execute(statement, (most,))
+
+    def add_change(self, sequence: int, digest: str, text: str) -> None:
+        """Keep a change of people; a number that is taken is refused by the database."""
+        with self._using("written"), self._transaction():
+            self._database.execute("INSERT INTO change VALUES (?, ?, ?)", (sequence, digest, text))
+
+    def changes(self) -> list[tuple[str, str]]:
+        """(hash, text) of all changes of people, oldest first."""
+        with self._using("read"):
+            rows = self._database.execute("SELECT hash, text FROM change ORDER BY sequence")
+            return [(str(digest), str(text)) for digest, text in rows.fetchall()]
 
     def job(self, job: str) -> str | None:
         """What was kept of a job."""

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 """How a token is written in the configuration."""
 
-_NOBODY: Final = bytes(32)
+_NOBODY: Final = 64 * "0"
 
 Who = TypeVar("Who")
 
@@ -45,12 +45,14 @@ def hash_of(token: str) -> str:
 
 
 class Tokens(Generic[Who]):
-    """Who holds which token."""
+    """Who holds which token.
 
-    def __init__(self, holders: Iterable[tuple[str, Who]]) -> None:
-        self._holders: Mapping[bytes, Who] = {
-            bytes.fromhex(digest.removeprefix("sha256:")): who for digest, who in holders
-        }
+    Args:
+        find: who holds the token of a hash now, as it is written in the configuration.
+    """
+
+    def __init__(self, find: Callable[[str], Who | None]) -> None:
+        self._find = find
 
     def holder(self, authorization: str | None) -> Who | None:
         """The holder of the token in an ``Authorization: Bearer`` header, or None.
@@ -58,8 +60,8 @@ class Tokens(Generic[Who]):
         Only hashes of secrets are looked up and compared, so time tells nothing of a token.
         """
         kind, _, token = (authorization or "").partition(" ")
-        digest = hashlib.sha256(token.strip().encode("utf-8", "replace")).digest()
-        who = self._holders.get(digest)
+        digest = hashlib.sha256(token.strip().encode("utf-8", "replace")).hexdigest()
+        who = self._find(f"sha256:{digest}")
         expected = digest if who is not None else _NOBODY
         is_known = hmac.compare_digest(expected, digest) and kind.lower() == "bearer"
         return who if is_known else None
