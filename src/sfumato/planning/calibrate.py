@@ -258,10 +258,12 @@ def _on_grid(
             "drawn exactly; change the budget"
         )
     if noise == "laplace" and not unit_bits and not is_fine:
-        bits = max(fraction_bits, PRIVACY_LIMITS.whole_steps_log2 - floor(log2(scale)))
-        finer = LIMITS.whole_scale_bits - floor(log2(scale)) - bits
+        # A finer grid would have more variance at the same scale, so that errors grew with epsilon.
+        scale = max(scale, ldexp(1.0, PRIVACY_LIMITS.whole_steps_log2 - fraction_bits))
+        finer = LIMITS.whole_scale_bits - floor(log2(scale)) - fraction_bits
         if finer > 0:
-            return BlockNoise(noise, ceil(ldexp(scale, bits + finer)), bits, finer)
+            scaled = ceil(ldexp(scale, fraction_bits + finer))
+            return BlockNoise(noise, scaled, fraction_bits, finer)
     bits = max(LIMITS.scale_bits - floor(log2(scale)), fraction_bits)
     if unit_bits or bits + floor(log2(scale)) >= DRAWN_BITS:
         if noise == "laplace" and not unit_bits:

@@ -580,7 +580,7 @@ def smallest_budget(
         raise PlanError("approximate answers need a budget: their error does not shrink like 1/mu")
     strategies = replace(strategies, records=None)
     work, objective = strategies.workload, strategies.objective
-    options = []
+    options, is_too_small = [], False
     for noise, unit_budget in _UNIT_BUDGETS.items():
         if noise_only not in (None, noise):
             continue
@@ -605,7 +605,15 @@ def smallest_budget(
             least = max(gaussian_epsilon(rmse / error, delta), LIMITS.smallest_epsilon)
             options.append(Budget(epsilon=least, delta=delta))
         else:
-            options.append(Budget(epsilon=_laplace_epsilon(forecast, written, rmse, error)))
+            epsilon = _laplace_epsilon(forecast, written, rmse, error)
+            if epsilon is not None:
+                options.append(Budget(epsilon=epsilon))
+            is_too_small = epsilon is None
+    if not options and is_too_small:
+        raise PlanError(
+            f"an error of {error:g} counts is below what Laplace noise is drawn for (noise is 0 "
+            "but for 1 in 4 million draws then); ask for a larger error"
+        )
     if not options:
         raise PlanError(f"no mechanism fits this workload (mechanism = {mechanism!r})")
     budget = min(options, key=lambda b: b.epsilon or 0)
@@ -630,8 +638,10 @@ def smallest_budget(
 
 def _laplace_epsilon(
     forecast: Forecast, written: Workload | None, unit_error: float, error: float
-) -> float:
+) -> float | None:
     """The least epsilon at which the strategy of a forecast for epsilon = 1 errs by ``error``.
+
+    None where it does not at any: no scale below 1/16 of a step is drawn.
 
     Epsilon times the error falls with epsilon, from no more than its value without a grid. Noise
     for epsilon = 1 can be drawn: where none can it is too large below 1, and too small above.
@@ -645,7 +655,11 @@ def _laplace_epsilon(
         except PlanError:
             is_enough = middle > 1
         low, high = (low, middle) if is_enough else (middle, high)
-    return high
+    try:
+        is_reached = _rmse(forecast.with_loss(high), written) <= error * LIMITS.error_reached
+    except PlanError:
+        is_reached = high <= 1
+    return high if is_reached else None
 
 
 def _rmse(forecast: Forecast, written: Workload | None) -> float:

@@ -150,7 +150,7 @@ def whole_gain(loss: float) -> float:
 
     Z is discrete, L a real Laplace variable of the same scale. With epsilon = loss no block that is
     measured has noise of a smaller scale in steps of its grid: one record moves it by a step at
-    least. Beyond 1/16 of a step a finer grid is drawn. docs/proofs/discrete-laplace.md, Theorem 4.
+    least. Less than 1/16 of a step is never drawn. docs/proofs/discrete-laplace.md, Theorem 4.
 
     >>> round(whole_gain(1.0), 6) == round(math.sqrt(laplace_variance(1) / 2), 6)
     True

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sfumato.errors import PlanError
 from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planner import choose
-from sfumato.privacy.noise_laws import BlockNoise, whole_gain
+from sfumato.privacy.noise_laws import BlockNoise, laplace_variance, whole_gain
 from sfumato.strategy.base import Strategy
 
 DOMAIN = sf.Domain({"age": 6, "sex": 2})
@@ -98,7 +99,7 @@ def test_less_noise_never_costs_less(mechanism: str) -> None:
 
 
 def test_the_cost_is_within_the_budget_and_close_to_it() -> None:
-    for epsilon in (0.001, 0.3, 1, 25):
+    for epsilon in (0.001, 0.3, 1, 12):
         found = choose(workload(False), sf.Budget(epsilon=epsilon), "add-remove")
         cost = found.cost.pure_epsilon
         assert Fraction(epsilon) * Fraction(999, 1000) < cost <= Fraction(epsilon)
@@ -121,13 +122,33 @@ def test_gaussian_noise_is_on_a_fine_grid_that_holds_the_measured_values() -> No
         assert law.scale == law.units / 2**law.grid_bits
 
 
-def test_noise_far_below_a_step_is_on_a_finer_grid() -> None:
-    """At epsilon 1000 a scale is 1/1000: of 1/16 of a step or more on a grid of 1/64."""
+def test_noise_far_below_a_step_is_not_drawn_and_not_paid_for() -> None:
+    """At epsilon 1000 a scale would be 1/1000: it is 1/16 of a step, which costs 16."""
     found = choose(sf.marginals(DOMAIN, 1), sf.Budget(epsilon=1000), "add-remove")
     assert found.strategy.noise == "laplace"
     for law in found.noise:
-        assert Fraction(1, 16) <= law.steps < Fraction(1, 8)
-        assert law.grid_bits > 0
+        assert law.steps == Fraction(1, 16)
+        assert law.grid_bits == 0
+    assert 1000 > found.cost.pure_epsilon > 15
+
+
+def test_errors_of_laplace_noise_never_grow_with_epsilon() -> None:
+    """The twin is the law of before: a grid of half steps beyond epsilon 16."""
+    work = sf.marginals(sf.Domain({"age": 30}), 1)
+    epsilons = (1, 4, 12, 15.9, 16, 16.1, 18, 20, 31, 33, 64, 300)
+    plans = [sf.plan(work, sf.Budget(epsilon=e), noise="laplace") for e in epsilons]
+    errors = [plan.rmse for plan in plans]
+    assert all(after <= before * 1.000001 for before, after in pairwise(errors))
+    assert all(plan.certificate >= 1 - 1e-6 for plan in plans)
+    halves = math.sqrt(laplace_variance(Fraction(2, 20)) / 4)  # at 20, in steps of a half
+    assert halves > 9 * errors[epsilons.index(16)]
+
+
+def test_an_error_below_what_laplace_noise_is_drawn_for_is_refused_in_words() -> None:
+    work = sf.marginals(sf.Domain({"age": 30}), 1)
+    assert sf.plan(work, error=6e-4, noise="laplace").rmse <= 6e-4
+    with pytest.raises(sf.errors.PlanError, match="larger error"):
+        sf.plan(work, error=1e-4, noise="laplace")
 
 
 def test_no_grid_that_holds_the_values_gives_laplace_noise_a_smaller_variance() -> None:
