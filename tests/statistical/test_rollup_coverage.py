@@ -26,9 +26,9 @@ CASES = [("factorization", "gaussian"), ("laplace-optimum", "laplace")]
 
 
 @cache
-def totals(mechanism: str) -> tuple[int, tuple[tuple[float, float, float, float], ...]]:
-    """The number of records; of many releases the total, its interval, and half of one for which
-    the errors of its parts would be independent."""
+def totals(mechanism: str) -> tuple[int, float, tuple[tuple[float, float, float], ...]]:
+    """The number of records, half an interval as if the errors of cells were independent, and of
+    many releases the total with its interval."""
     domain = sf.Domain({"a": 6, "b": 2})
     work = sf.prefixes(domain, "a", by=["b"])
     counts = some_counts(domain, rows=500)
@@ -37,18 +37,18 @@ def totals(mechanism: str) -> tuple[int, tuple[tuple[float, float, float, float]
     for draw in range(DRAWS):
         release = Release.of(plan, measured(plan, counts, SeededWords(draw)), project=False)
         frame = release.answers((), level=LEVEL)
-        # Sums of cells, which are differences of running totals.
-        errors = release.answers("a")["standard_error"]
-        half = float(np.sqrt((errors**2).sum()) * stats.norm.ppf((1 + LEVEL) / 2))
-        several.append((frame["value"][0], frame["low"][0], frame["high"][0], half))
-    return int(counts.sum()), tuple(several)
+        several.append((frame["value"][0], frame["low"][0], frame["high"][0]))
+    # Sums of cells, which are differences of running totals; their errors are those of the plan.
+    errors = release.answers("a")["standard_error"]
+    half = float(np.sqrt((errors**2).sum()) * stats.norm.ppf((1 + LEVEL) / 2))
+    return int(counts.sum()), half, tuple(several)
 
 
 def covered(mechanism: str, independent: bool = False, part: float = 1.0) -> int:
     """Of so many releases, how often the interval of a total holds the number of records."""
-    truth, several = totals(mechanism)
+    truth, wide, several = totals(mechanism)
     hits = 0
-    for value, low, high, wide in several:
+    for value, low, high in several:
         first, last = (value - wide, value + wide) if independent else (low, high)
         middle, half = (first + last) / 2, part * (last - first) / 2
         hits += middle - half <= truth <= middle + half

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimates drawn towards what is likely before the data are asked, as far as noise asks.
+"""Shrinkage: answers drawn from their projection towards a prior, as far as the noise suggests.
 
 When noise outweighs the data, the projection p of the answers is an outermost point of what data
 can have, in the direction of the noise, and an estimate that expects something is nearer to the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure where it hurts: a release that spends its budget where its own estimate is worst.
+"""Adaptive releases: tables are chosen where the estimate is worst, measured, and learnt from.
 
     plan = sf.plan_adaptive(sf.marginals(domain, 3), sf.Budget(epsilon=1, delta=1e-9))
     result = plan.release("adult.parquet", ledger="adult.ledger")

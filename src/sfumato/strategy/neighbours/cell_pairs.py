@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimum for replaced records of products on few cells, however many queries they are.
+"""The optimum under replace-one neighbours for products on few cells, for any number of queries.
 
 ``best_on_cells`` weighs all pairs of cells (``replace_one.py`` has the bound): those of one kind,
 which differ along the same exchangeable attributes and between the same classes of all others,
