@@ -156,6 +156,24 @@ def test_metrics_can_be_parsed_by_others(tmp_path: Path) -> None:
     assert len(helps) == len(set(helps))
 
 
+def test_the_dashboard_asks_for_metrics_and_labels_that_there_are(tmp_path: Path) -> None:
+    board = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text())
+    queries = [t["expr"] for panel in board["panels"] for t in panel["targets"]]
+    with served(write_served(tmp_path / "s", SESSION)) as client:
+        client.post("/datasets/people/release", json=asked(0.5), headers=bearer(ADA))
+        client.app.server.metrics.signed_in("ok")
+        text = client.get("/metrics", headers=bearer(SAM)).text
+    for query in queries:
+        names = re.findall(r"(?:sfumato|process)_[a-z_]+", query)
+        assert names, query
+        for name in names:
+            lines = [x for x in text.splitlines() if re.match(rf"{name}[{{ ]", x)]
+            assert lines, name
+            labels = re.findall(r"by \(([a-z, ]+)\)", query)
+            for label in (part for each in labels for part in each.split(", ")):
+                assert f'{label}="' in lines[0], (name, label)
+
+
 def test_metrics_survive_the_failure_of_one_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
