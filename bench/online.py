@@ -16,6 +16,9 @@ Random conditions on one to three attributes come one by one. Compared are
 Values are cut to what is possible in all of them. When a session's budget is used up, the rest is
 answered from its estimate, without a test.
 
+Besides, a scope whose questions leave it: one in ten is on four attributes, or adds up a number on
+four (`leaving`); rows say how many of these were paid for, and how far off they were.
+
     python -m bench online           100 to 10,000 questions, some minutes of CPU time
     python -m bench online --all     with epsilon 0.1 and 10
 
@@ -27,7 +30,7 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -47,7 +50,7 @@ from sfumato.workload.predicates import And, Condition, In
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.workload import marginal
 
-__all__ = ["Row", "asked", "main", "run"]
+__all__ = ["Row", "asked", "leaving", "left", "main", "run"]
 
 RESULTS = Path(__file__).parent / "results"
 NAMES = ("workclass", "education-num", "marital-status", "race", "sex", "income")
@@ -108,13 +111,67 @@ def asked(domain: sf.Domain, count: int, seed: int = 1) -> list[Question]:
     return list(found.values())
 
 
+def leaving(domain: sf.Domain, count: int, seed: int = 2) -> list[Question]:
+    """Different questions on four attributes: conditions, and every other one a sum on them."""
+    draw = np.random.default_rng(seed)
+    long = [n for n in domain.names if domain[n].size > 6]
+    found: dict[str, Question] = {}
+    while len(found) < count:
+        names = [domain.names[i] for i in sorted(draw.choice(len(domain), 4, replace=False))]
+        is_sum = len(found) % 2 == 1
+        added = next((n for n in names if n in long), None) if is_sum else None
+        if is_sum and added is None:
+            continue
+        words = []
+        for name in names:
+            size = domain[name].size
+            if name == added:
+                continue
+            if size > 6:
+                first, last = sorted(draw.integers(0, size, 2).tolist())
+                words.append(f'"{name}" BETWEEN {first} AND {last}')
+            else:
+                codes = np.flatnonzero(draw.random(size) < 0.5).tolist() or [0]
+                words.append(f'"{name}" IN ({", ".join(map(str, codes))})')
+        what = "COUNT(*)" if added is None else f'SUM("{added}")'
+        # Read by the library like any question; no database ever gets it.
+        text = f"SELECT {what} FROM t WHERE {' AND '.join(words)}"
+        (question,) = questions_of(sf.sql(domain, text))
+        if len(question.attributes) == 4:
+            found[question.key] = question
+    return list(found.values())
+
+
+def left(table: pd.DataFrame, domain: sf.Domain, epsilon: float, count: int = 1_000) -> list[Row]:
+    """A session with a scope, where one question in ten leaves it: those that do, by themselves."""
+    inside, outside = asked(domain, count - count // 10), leaving(domain, count // 10)
+    mixed = [q for i in range(count // 10) for q in (*inside[9 * i : 9 * i + 9], outside[i])]
+    is_outside = np.arange(len(mixed)) % 10 == 9
+    rows = []
+    for delta in ("0", DELTA):
+        budget = sf.Budget(epsilon=epsilon, delta=None if delta == "0" else delta)
+        truth = exact(table, domain, mixed)
+        job = _Job(table, domain, mixed, truth, budget, epsilon, delta)
+        for share in (0.95, 0.7):
+            way = f"scope for {share:.0%} of the budget"
+            rows += job.parted(way, is_outside, scope=3, scope_share=share)
+    return rows
+
+
+def exact(table: pd.DataFrame, domain: sf.Domain, questions: Sequence[Question]) -> np.ndarray:
+    """The true answers, in what is counted or summed."""
+    counts = np.zeros(domain.shape, dtype=np.int64)
+    np.add.at(counts, tuple(table[n].to_numpy() for n in domain.names), 1)
+    return np.array(
+        [q.answer(marginal(counts, domain, q.attributes)) * 2.0**-q.bits for q in questions], float
+    )
+
+
 def run(
     table: pd.DataFrame, domain: sf.Domain, questions: Sequence[Question], epsilon: float
 ) -> list[Row]:
     """Every way, at one pure and one approximate budget."""
-    counts = np.zeros(domain.shape, dtype=np.int64)
-    np.add.at(counts, tuple(table[n].to_numpy() for n in domain.names), 1)
-    truth = np.array([q.answer(marginal(counts, domain, q.attributes)) for q in questions], float)
+    truth = exact(table, domain, questions)
     rows = []
     for delta in ("0", DELTA):
         budget = sf.Budget(epsilon=epsilon, delta=None if delta == "0" else delta)
@@ -136,7 +193,8 @@ class _Job:
     delta: str
 
     def row(self, way: str, values: np.ndarray, begun: float, **more: object) -> Row:
-        errors = np.abs(np.clip(values, 0, len(self.table)) - self.truth)
+        most = [len(self.table) * q.high * 2.0**-q.bits for q in self.questions]
+        errors = np.abs(np.clip(values, 0, most) - self.truth)
         told = {
             "paid": None,
             "untested": None,
@@ -206,6 +264,44 @@ class _Job:
             missed=missed / max(tested, 1),
             half_width=width / 2 / max(tested, 1),
         )
+
+    def parted(self, way: str, is_outside: np.ndarray, **more: object) -> list[Row]:
+        """A session, and those of its answers that are outside of the scope."""
+        begun = time.process_time()
+        session = sf.open_session(
+            self.table, self.domain, self.budget, records=len(self.table), **more
+        )
+        given = []
+        for question in self.questions:
+            try:
+                given.append(session.ask(question))
+            except BudgetExhausted:
+                given.append(session.untested(question))
+        rows = []
+        for name, chosen in (("within", ~is_outside), ("outside", is_outside)):
+            mine = [a for a, at in zip(given, chosen, strict=True) if at]
+            truth = self.truth[chosen]
+            ends = [
+                (a.low, a.high, t) for a, t in zip(mine, truth, strict=True) if a.low is not None
+            ]
+            part = replace(
+                self,
+                questions=[q for q, at in zip(self.questions, chosen, strict=True) if at],
+                truth=truth,
+            )
+            rows.append(
+                part.row(
+                    f"{way}, {name}",
+                    np.array([a.value for a in mine]),
+                    begun,
+                    paid=sum(a.how == "paid" for a in mine),
+                    untested=sum(a.how == "untested" for a in mine),
+                    bound=session.plan.free_bound,
+                    missed=float(np.mean([not low <= t <= high for low, high, t in ends])),
+                    half_width=float(np.mean([(high - low) / 2 for low, high, _ in ends])),
+                )
+            )
+        return rows
 
     def scope(self) -> Row:
         return self.session("session, scope of three attributes", self.budget, scope=3)
@@ -290,7 +386,9 @@ def picture(rows: Sequence[Row], folder: Path) -> Path:
 
     from sfumato.release.charts import write_chart
 
-    frame = pd.DataFrame([asdict(r) for r in rows if r.epsilon == 1])
+    frame = pd.DataFrame(
+        [asdict(r) for r in rows if r.epsilon == 1 and not r.way.endswith(("within", "outside"))]
+    )
     frame["budget"] = np.where(
         frame["delta"] == "0", "epsilon = 1", f"epsilon = 1, delta = {DELTA}"
     )
@@ -327,6 +425,7 @@ def main(effort: Effort = "usual") -> None:
     for epsilon in (1.0, 0.1, 10.0) if effort == "all" else (1.0,):
         for count in COUNTS[:2] if effort == "quick" else COUNTS:
             rows += run(table, domain, asked(domain, count), epsilon)
+        rows += left(table, domain, epsilon)
     shown(rows)
     for path in (written(rows, RESULTS), picture(rows, RESULTS)):
         print(path)

@@ -76,6 +76,21 @@ def test_groups_means_and_medians_are_one_question_and_one_table(open_browser):
     picture(page, "ask-groups")
 
 
+def test_accuracy_is_paid_for(open_browser):
+    page = open_browser(ADA)
+    page.goto("/page/ask")
+    page.get_by_label("Question in SQL").fill("SELECT COUNT(*) FROM data WHERE age > 70")
+    page.get_by_label("Error to pay for").fill("200")
+    page.get_by_role("button", name="What would that cost?").click()
+    page.get_by_text("It would cost").wait_for()
+    page.get_by_role("button", name="Pay for ±200").click()
+    page.get_by_text("missing for an error of 200 was paid for").wait_for()
+    page.get_by_role("button", name="Pay for ±200").click()  # again: nothing is missing
+    page.get_by_text("It was answered before, so it cost nothing").wait_for()
+    check_accessible(page)
+    picture(page, "ask-error")
+
+
 def test_controls_write_the_question(open_browser):
     page = open_browser(ADA)
     page.goto("/page/ask")

@@ -15,6 +15,7 @@ from sfumato_web.page.ask_page import (
     counting_sql,
     history,
     listed_values,
+    price,
     problem_words,
     takes_questions,
 )
@@ -53,6 +54,25 @@ def test_an_answer_has_an_interval_and_is_remembered(server):
     stored = ada.dataset("museum").stored(answer["key"])  # what HTTP gives
     assert stored is not None
     assert answer["key"].encode() in stored
+
+
+def test_accuracy_is_paid_for_once(server):
+    ada = visit(server, "ada")
+    dataset = ada.dataset("museum")
+    offered = dataset.batcher.forecast(YOUNG, 100.0)["questions"][0]
+    assert price(offered["cost"]).startswith(("mu", "epsilon"))
+    bought = asyncio.run(ask(ada, dataset, YOUNG, 100.0))
+    assert bought.how == "paid"
+    assert "100 was paid for" in bought.what_it_cost
+    again = asyncio.run(ask(ada, dataset, YOUNG, 100.0))
+    assert (again.how, again.answers) == ("stored", bought.answers)
+    assert "cost nothing" in again.what_it_cost
+    larger = asyncio.run(ask(ada, dataset, YOUNG, 150.0))
+    assert (larger.how, larger.answers[0]["value"]) == ("known", bought.answers[0]["value"])
+    assert "follows from what was measured" in larger.what_it_cost
+    assert price(dataset.batcher.forecast(YOUNG, 100.0)["questions"][0]["cost"]) == "nothing"
+    with pytest.raises(Problem):
+        asyncio.run(ask(ada, dataset, YOUNG, 0.0))
 
 
 def test_the_same_question_again_is_stored_and_costs_nothing(server):

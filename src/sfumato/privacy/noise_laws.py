@@ -19,11 +19,11 @@ of its sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -106,6 +106,16 @@ class NoiseTails:
 
     scales: tuple[Fraction, ...] = ()
     is_mixed: bool = False
+
+    def as_json(self) -> list[object]:
+        """As JSON."""
+        return [[str(scale) for scale in self.scales], self.is_mixed]
+
+    @classmethod
+    def from_json(cls, stored: Sequence[Any]) -> NoiseTails:
+        """Read what `as_json` wrote."""
+        scales, is_mixed = stored
+        return cls(tuple(Fraction(scale) for scale in scales), bool(is_mixed))
 
     @classmethod
     def of(cls, laws: Iterable[BlockNoise]) -> NoiseTails:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
 
 __all__ = [
+    "check_paid",
     "read_release",
 ]
 
@@ -95,7 +96,7 @@ def read_release(path: str | PathLike[str], ledger: Ledger | str | Path | None =
     if folder.is_dir():
         _check_answers(release, folder / "answers.parquet")
     if ledger is not None:
-        _check_paid(release, ledger)
+        check_paid(release, ledger)
     return release
 
 
@@ -256,8 +257,16 @@ def _check_answers(release: Release, path: Path) -> None:
         )
 
 
-def _check_paid(release: Release, ledger: Ledger | str | Path) -> None:
-    """Refuse a release that a ledger has not paid for, or has stored with other numbers."""
+def check_paid(release: Release, ledger: Ledger | str | Path) -> None:
+    """Refuse a release that a ledger has not paid for, or has stored with other numbers.
+
+    Args:
+        release: As it was made, or read.
+        ledger: Opened, or its path.
+
+    Raises:
+        LedgerError: It has no such debit, or stored other numbers.
+    """
     from sfumato.ledger.ledger import Ledger
 
     opened = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)

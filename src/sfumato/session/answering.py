@@ -29,6 +29,7 @@ from sfumato.errors import (
     TooLarge,
 )
 from sfumato.ledger.entries import Entry
+from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.store import is_gone
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import CombinationError
@@ -46,10 +47,13 @@ from sfumato.privacy.privacy_limits import LIMITS as PRIVACY_LIMITS
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
 from sfumato.release.linear_estimates import LinearEstimates
+from sfumato.release.release import Release
+from sfumato.release.saved import check_paid
 from sfumato.run.linear import LinearRun, Plan
 from sfumato.run.spine import Stored, begin
 from sfumato.session.epochs import Epochs, MemoryLedger, PendingWrite, SessionLedger
 from sfumato.session.group_answers import (
+    IN_RELEASE,
     IN_SCOPE,
     GroupAnswer,
     cells_answer,
@@ -57,15 +61,15 @@ from sfumato.session.group_answers import (
     measured_answer,
     stored_cells_answer,
 )
-from sfumato.session.group_questions import GroupMeasurement, GroupQuestion
-from sfumato.session.histogram import Estimate, Start
+from sfumato.session.group_questions import GroupMeasurement, GroupQuestion, Learnt, apart
+from sfumato.session.histogram import Estimate, Start, fitted_start
+from sfumato.session.knowledge import Knowledge
 from sfumato.session.purchases import (
     BoughtNumber,
     GroupOffer,
     Offer,
     Purchase,
     amount_of,
-    combined,
     group_offer,
     least_error,
     least_noise,
@@ -74,9 +78,18 @@ from sfumato.session.purchases import (
     single_draw,
 )
 from sfumato.session.scope import KnownNumber, ScopeMeasured
-from sfumato.session.session_answers import Answer, How, bare_name, paid_answer, paid_bytes
+from sfumato.session.session_answers import (
+    Answer,
+    Calibration,
+    Differences,
+    How,
+    bare_name,
+    paid_answer,
+    paid_bytes,
+)
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, SessionParameters
+from sfumato.text import shown
 from sfumato.vault.mechanisms.noise import SCALE_MAXIMUM
 from sfumato.vault.mechanisms.questions import (
     SCORE_BITS,
@@ -159,21 +172,24 @@ class SessionState:
         self._answers: dict[str, Answer] = {}
         self._paid: dict[str, Answer] = {}
         self.pending: dict[str, PendingAnswer] = {}
-        self.estimate: Estimate | None = None
+        self._estimate: Estimate | None = None
+        self._total: float | None = None  # of records, as far as public or paid for
+        self._unlearnt: list[tuple[bool, tuple[Learnt, ...]]] = []
+        self._differences: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         self._whole = Question(plan.domain, "all records", (), (), np.ones((), np.int64), 0)
         # Public under replace-one neighbours; else None, and a noisy number is paid for.
         self._rows = exact.records()
         self._may_drop_records = exact.may_drop_records
         self.epochs = Epochs(ledger, plan, name, random, take_over)
-        self._learnt = 0  # epochs whose paid answers the estimate has learnt
+        self._read = 0  # epochs whose paid answers were read
         self.groups: dict[str, GroupMeasurement] = {}
         self._group_numbers: dict[str, int] = {}
-        self._unlearnt_groups: list[GroupMeasurement | Purchase] = []
+        self._unread_groups: list[GroupMeasurement | Purchase] = []
         self._sequence = 0  # measurements of many answers, and purchases, in the ledger
         self._purchases: dict[str, list[BoughtNumber]] = {}
         self._bought_keys: set[str] = set()  # of questions, also of those of many answers
-        self._numbers: dict[str, list[KnownNumber]] = {}  # paid for otherwise
-        self._known_groups: dict[str, LinearEstimates | None] = {}
+        self._knowledge = Knowledge(plan.level)
+        self._known_groups: dict[str, tuple[ScopeMeasured, LinearEstimates] | None] = {}
         self.scope: ScopeMeasured | None = None
         self._open_scope()
         self._read_groups()
@@ -211,7 +227,8 @@ class SessionState:
                 "the newest backup"
             )
         measured = Measured.from_bytes(stored, reader.plan.noise)
-        self.scope = ScopeMeasured(reader.plan, measured, self.plan.level)
+        self.scope = ScopeMeasured(reader.plan.forecast, measured, self.plan.level)
+        self._knowledge.add_source(self.scope)
 
     def _measure_scope(self, plan: Plan, key: str) -> Entry:
         plan.resources().check()
@@ -230,16 +247,62 @@ class SessionState:
         return None if number is None else self._known(question, number, self._why_known(question))
 
     def knowledge(self, question: Question) -> KnownNumber | None:
-        """All that was paid for about a question, by its noise; None where there is nothing.
+        """All that was measured about a question, by its noise; None where there is nothing.
 
-        The estimate of the scope, answers of epochs, cells of measurements of many answers (where
-        their law is known: Gaussian noise), and what was bought: noise that is independent.
+        The scope and releases in use, answers of epochs, cells of measurements of many answers,
+        what was bought, and linear combinations of these.
         """
-        numbers = [] if self.scope is None else [self.scope.number(question)]
-        numbers += self._numbers.get(question.key, [])
-        numbers += [one.number(self.plan.level) for one in self._purchases.get(question.key, [])]
-        unbiased = [one for one in numbers if one is not None]
-        return combined(unbiased) if unbiased else None
+        return self._knowledge.number(question)
+
+    def use(self, release: Release) -> None:
+        """Take a release in the same ledger as a source of answers.
+
+        Raises:
+            PlanError: It has no unbiased answers with a law, or is of other records.
+            LedgerError: The ledger did not pay for it.
+        """
+        estimates = self._usable(release)
+        assert estimates.measured is not None  # noqa: S101
+        forecast, measured = estimates.forecast, estimates.measured
+        if any(_is_same(source.measured, measured) for source in self._knowledge.sources):
+            return  # the same measurement is no second one
+        self._knowledge.add_source(ScopeMeasured(forecast, measured, self.plan.level))
+        self._known_groups.clear()
+
+    def _usable(self, release: Release) -> LinearEstimates:
+        """The estimates of a release that this session may use."""
+        if not isinstance(release, Release):
+            raise PlanError(
+                f"a session uses releases, got {shown(type(release).__name__)}; "
+                "sf.read_release(folder) reads one that was saved"
+            )
+        if self.is_dummy:
+            raise PlanError("this session has made-up records, which no release is about")
+        estimates = release.estimates
+        if (
+            not isinstance(estimates, LinearEstimates)
+            or estimates.measured is None
+            or estimates.forecast.strategy.records is not None
+        ):
+            raise PlanError(
+                "a session uses releases of a linear plan, whose answers are unbiased with a law "
+                "that is known; this one is adaptive or biased: sf.open_session(..., "
+                "start=release) starts the estimate from it"
+            )
+        forecast, plan = estimates.forecast, self.plan
+        mine = (plan.domain, plan.neighbours, plan.unit)
+        theirs = (forecast.workload.domain, forecast.neighbours, forecast.unit)
+        if mine != theirs:
+            raise PlanError(
+                "the release is about another domain, other neighbours or another privacy unit "
+                "than the session (or about values inside of bins); only one about the same "
+                "records tells what these questions ask"
+            )
+        if not isinstance(self.ledger, MemoryLedger):
+            if not isinstance(self.ledger, Ledger):
+                raise PlanError("the ledger of this session cannot be asked about releases")
+            check_paid(release, self.ledger)
+        return estimates
 
     def _known(self, question: Question, number: KnownNumber, why: str) -> Answer:
         value = number.value
@@ -264,11 +327,13 @@ class SessionState:
         joint interval of the scope holds for all questions. Where there are both, each misses with
         half of the chance, and what both hold is taken (docs/proofs/online.md, Theorem 9).
         """
-        number = None if self.scope is None else self.scope.number(question)
         purchases = self._purchases.get(question.key)
-        joint = inf if number is None else number.joint_half_width
         if not purchases:
+            number = self.knowledge(question)
+            joint = inf if number is None else number.joint_half_width
             return (-inf, inf) if number is None else (number.value - joint, number.value + joint)
+        number = None if self.scope is None else self.scope.number(question)
+        joint = inf if number is None else number.joint_half_width
         last = purchases[-1]
         if number is None or not isfinite(joint):
             return last.value - last.half, last.value + last.half
@@ -280,27 +345,41 @@ class SessionState:
 
     def _why_known(self, question: Question) -> str:
         """Where a known answer comes from."""
-        is_scope_alone = self.scope is not None and self.scope.holds(question)
-        for other in (self._purchases, self._numbers):
-            is_scope_alone &= question.key not in other
+        scope, number = self.scope, self.knowledge(question)
+        is_scope_alone = scope is not None and number is scope.number(question)
         return IN_SCOPE if is_scope_alone else BOUGHT
 
     def known_group(self, question: GroupQuestion) -> GroupAnswer | None:
-        """The answer to a question of many answers that follows from the scope."""
-        if self.scope is None:
-            return None
+        """The answer to a question of many answers that follows from the scope or a release."""
         if question.key not in self._known_groups:
             if len(self._known_groups) >= LIMITS.groups_in_memory:
                 self._known_groups.clear()
-            self._known_groups[question.key] = self.scope.estimates(question.workload)
-        estimates = self._known_groups[question.key]
-        if estimates is None:
+            self._known_groups[question.key] = self._told(question)
+        telling = self._known_groups[question.key]
+        if telling is None:
             return None
+        source, estimates = telling
         if estimates.workload is not question.workload:  # another writing of the same queries
-            estimates = self.scope.estimates(question.workload)
-            assert estimates is not None  # noqa: S101
+            again = source.estimates(question.workload)
+            assert again is not None  # noqa: S101
+            estimates = again
+        why = IN_SCOPE if source is self.scope else IN_RELEASE
         epoch = self.epochs.used
-        return known_answer(question, estimates, self.plan.level, epoch, is_dummy=self.is_dummy)
+        answer = known_answer(question, estimates, self.plan.level, epoch, is_dummy=self.is_dummy)
+        return replace(
+            answer, why=why, answers=tuple(replace(one, why=why) for one in answer.answers)
+        )
+
+    def _told(self, question: GroupQuestion) -> tuple[ScopeMeasured, LinearEstimates] | None:
+        """The source that tells all numbers of a question with the least error of them all."""
+        best: tuple[float, ScopeMeasured, LinearEstimates] | None = None
+        for source in self._knowledge.sources:
+            estimates = source.estimates(question.workload)
+            if estimates is not None:
+                rmse = estimates.forecast.rmse
+                if best is None or rmse < best[0]:
+                    best = rmse, source, estimates
+        return None if best is None else best[1:]
 
     def why(self, question: Question, answer: Answer) -> str:
         """Why an answer came about as it did; empty in sessions without a scope."""
@@ -333,10 +412,26 @@ class SessionState:
         By the scope and by what was bought for it; else by what was stored, which stays; else by
         what was measured of it together with others.
         """
-        is_in_scope = self.scope is not None and self.scope.holds(question)
-        if is_in_scope or question.key in self._purchases:
+        if self._knowledge.holds(question) or question.key in self._purchases:
             return self.known(question)
-        return self.stored(question.key) or self.known(question)
+        stored = self.stored(question.key)
+        if stored is None:
+            return self.known(question)
+        number = self.knowledge(question)
+        if number is None or not self._is_sharper(question, number, stored):
+            return stored
+        return self.known(question)
+
+    def _is_sharper(self, question: Question, number: KnownNumber, stored: Answer) -> bool:
+        """Whether what is known has the narrower interval; widths are public, values are not asked.
+
+        The better of both: a test's promise, or the law of what was measured since.
+        """
+        tested = self._knowledge.tested(question)
+        if tested is not None:  # paid for by an epoch
+            return number.standard_error < tested.standard_error * (1 - LIMITS.error_rounding)
+        promise = self.plan.free_bound * self.moved(question) * 2.0**-question.bits
+        return stored.how == "free" and number.half_width(self.plan.level) < promise
 
     def begin(
         self, questions: Sequence[Question], analyst: str | None
@@ -390,7 +485,7 @@ class SessionState:
         plan = run.plan
         blocks = plan.strategy.blocks
         exact = self._exact.counted(plan.workload.domain, blocks)
-        number, epochs = self._sequence + 1, self._learnt
+        number, epochs = self._sequence + 1, self._read
 
         def start(entry: Entry) -> tuple[GroupMeasurement, bytes, tuple[()]]:
             self._sequence = number
@@ -398,7 +493,7 @@ class SessionState:
             noisy = self._exact.measured(exact, blocks, plan.noise, self._random)
             measured = noisy.to_bytes(plan.measurement())
             release = replace(run, project=False).publish(measured, entry, False, None)
-            stored = GroupMeasurement(question.key, measured, question.learnt(release), epochs)
+            stored = question.measurement(measured, release, epochs)
             return stored, stored.to_bytes(), ()
 
         key, request = self._group_key(number), plan.request()
@@ -406,7 +501,7 @@ class SessionState:
             self.plan, self.ledger, plan.cost, request, key, start, analyst=analyst
         )
         self._add_group(number, measurement)
-        self._learn_paid()
+        self._read_paid()
         return self._published(question, measurement, entry, is_stored=False)
 
     def bought_group(self, question: GroupQuestion) -> GroupAnswer | None:
@@ -449,21 +544,17 @@ class SessionState:
     def _add_group(self, number: int, measurement: GroupMeasurement) -> None:
         self.groups[measurement.key] = measurement
         self._group_numbers[measurement.key] = number
-        self._unlearnt_groups.append(measurement)
-        if self.plan.noise.kind == "gaussian":  # sums of Laplace draws have laws of many kinds
-            for question, value, variance in measurement.learnt:
-                self._add_number(question.key, value, variance)
-
-    def _add_number(self, key: str, value: float, variance: float) -> None:
-        if variance > 0:
-            number = single_draw(value, variance, self.plan.noise.kind, self.plan.level)
-            self._numbers.setdefault(key, []).append(number)
+        self._unread_groups.append(measurement)
+        for cell, law in measurement.numbers(self.plan.noise.kind, self.plan.level):
+            self._knowledge.add(cell, law, apart=measurement.apart)
 
     def _add_purchase(self, key: str, purchase: Purchase) -> None:
         self._bought_keys.add(key)
         for one in purchase.numbers:
             self._purchases.setdefault(one.question.key, []).append(one)
-        self._unlearnt_groups.append(purchase)
+            number = one.number(self.plan.level)
+            self._knowledge.add(one.question, number, apart=purchase.apart)
+        self._unread_groups.append(purchase)
 
     def _read_groups(self) -> None:
         """Read the measurements of the session that the ledger has and that are not read yet."""
@@ -668,7 +759,7 @@ class SessionState:
             noisy = self._exact.noisy(question, one.law, self._random) * unit
             return (BoughtNumber(question, noisy, law, one.half),)
 
-        self._bought(question.key, one, error, about, drawn, analyst, is_learnt=True)
+        self._bought(question.key, one, error, about, drawn, analyst, (True, 1.0))
 
     def _buy_group(
         self, question: GroupQuestion, one: GroupOffer, error: float, analyst: str | None
@@ -687,8 +778,8 @@ class SessionState:
             return one.bought(answers.tolist(), cells, self.plan.level)
 
         about = {"measured": plan.request()}
-        is_learnt = question.can_be_learnt
-        self._bought(question.key, one, error, about, drawn, analyst, is_learnt=is_learnt)
+        use = question.can_be_learnt, apart(plan)
+        self._bought(question.key, one, error, about, drawn, analyst, use)
 
     def _bought(
         self,
@@ -698,15 +789,16 @@ class SessionState:
         about: Mapping[str, object],
         drawn: Callable[[], tuple[BoughtNumber, ...]],
         analyst: str | None,
-        *,
-        is_learnt: bool,
+        use: tuple[bool, float],
     ) -> None:
         """Debit a measurement, draw it, store it, and learn it.
+
+        ``use``: whether the estimate learns it, and `Purchase.apart`.
 
         Privacy: the cost is debited first, under the next number of the session; where what
         follows fails, the debit stays and counts as spent.
         """
-        number, epochs = self._sequence + 1, self._learnt
+        number, epochs = self._sequence + 1, self._read
         request = {
             "session": self.name,
             "bought": key,
@@ -719,13 +811,13 @@ class SessionState:
         def start(_: Entry) -> tuple[Purchase, bytes, tuple[()]]:
             self._sequence = number
             self.epochs.bought += one.amount
-            made = Purchase(drawn(), epochs, is_learnt)
+            made = Purchase(drawn(), epochs, *use)
             return made, made.to_bytes(), ()
 
         entry_key = self._group_key(number)
         made = begin(self.plan, self.ledger, one.cost, request, entry_key, start, analyst=analyst)
         self._add_purchase(key, made[1])
-        self._learn_paid()
+        self._read_paid()
 
     def question_of(self, key: str) -> Question | None:
         """A question that something was bought for, by its key."""
@@ -771,9 +863,10 @@ class SessionState:
         while todo:
             try:
                 self._check_allowance(analyst)
-                estimate = self._begun_estimate(analyst)
+                self._begun_estimate(analyst)
                 vector = self.epochs.open()
-                self._learn_paid()  # others may have had the session meanwhile
+                self._read_paid()  # others may have had the session meanwhile
+                estimate = self._begun_estimate(analyst)
             except SfumatoError as error:
                 return answers | {q.key: type(error)(*error.args) for q in todo}
             paid = {q.key: self._paid[q.key] for q in todo if q.key in self._paid}
@@ -809,7 +902,7 @@ class SessionState:
         if allowance is None:
             return
         cost = self.plan.epoch_cost
-        if self.estimate is None and self.plan.records_cost is not None:
+        if self._total is None and self.plan.records_cost is not None:
             cost += self.plan.records_cost  # the number of records comes first
         if not allowance.account.how_many_more(cost):
             raise BudgetExhausted(
@@ -850,7 +943,7 @@ class SessionState:
         if not stored.is_new:
             raise LedgerError("another process has ended the session's epoch; ask again")
         self.epochs.end()
-        self._learn_paid()
+        self._read_paid()
         return answer
 
     def _answer(
@@ -884,20 +977,51 @@ class SessionState:
         self._answers[answer.key] = answer
         return answer
 
+    @property
+    def estimate(self) -> Estimate | None:
+        """The estimate, with all that was read learnt; None before there is a number of records.
+
+        It is made when it is first needed: stored and known answers do without.
+        """
+        if self._total is None:
+            return None
+        if self._estimate is None:
+            plan = self.plan
+            rate = plan.rate(self._total) if plan.learning == "hedge" else 0.0
+            start = self._start
+            if start is None and self.scope is not None:  # what it measured is the start
+                start = fitted_start(plan.domain, self.scope.tables())
+            self._estimate = Estimate(plan.domain, self._total, start, plan.learning, rate)
+        while self._unlearnt:
+            is_found_wrong, learnt = self._unlearnt.pop(0)
+            for question, noisy, variance in learnt:
+                off = self._estimate.answer(question) - noisy
+                self._differences[is_found_wrong].append((off, variance))
+            self._estimate.learn_all(learnt)
+        return self._estimate
+
+    def calibration(self) -> Calibration:
+        """How far the estimate was from what was measured, before it learnt that."""
+        _ = self.estimate
+        return Calibration(
+            *(Differences.of(self._differences[is_wrong]) for is_wrong in (True, False))
+        )
+
     def _begun_estimate(self, analyst: str | None) -> Estimate:
         """The estimate; begun when first needed, with a number of records that is paid for.
 
         Privacy: that number has noise and a debit of its own, before it is drawn.
         """
-        if self.estimate is None:
+        if self._total is None:
             self._replay()
-        if self.estimate is None:
+        if self._total is None:
             law, cost = self.plan.records_noise, self.plan.records_cost
             assert law is not None  # noqa: S101
             assert cost is not None  # noqa: S101
-            self._begin_estimate(self._counted(law, cost, analyst))
-        assert self.estimate is not None  # noqa: S101
-        return self.estimate
+            self._total = self._counted(law, cost, analyst)
+        estimate = self.estimate
+        assert estimate is not None  # noqa: S101
+        return estimate
 
     def _counted(self, law: NoiseLaw, cost: Cost, analyst: str | None) -> float:
         """The number of records with noise; a debit whose answer was lost costs epochs."""
@@ -920,18 +1044,13 @@ class SessionState:
     def _records_key(self, number: int) -> str:
         return f"{self.name} records {number}"
 
-    def _begin_estimate(self, total: float) -> None:
-        plan = self.plan
-        rate = plan.rate(total) if plan.learning == "hedge" else 0.0
-        self.estimate = Estimate(plan.domain, total, self._start, plan.learning, rate)
-
     def _replay(self) -> None:
-        """Learn again what was paid for: the estimate is a function of stored answers."""
+        """Read again what was paid for: the estimate is a function of stored answers."""
         total = None if self.scope is None else self.scope.number(self._whole)
         if self._rows is not None:
-            self._begin_estimate(float(self._rows))
+            self._total = float(self._rows)
         elif total is not None:  # the scope tells how many there are
-            self._begin_estimate(max(total.value, 1.0))
+            self._total = max(total.value, 1.0)
         else:
             number = 1
             while (stored := self.ledger.answer(self._records_key(number))) is None:
@@ -939,29 +1058,33 @@ class SessionState:
                     return
                 number += 1
             self.epochs.lost = (number - 1) * self.plan.epochs_per_count
-            self._begin_estimate(float(json.loads(stored)["records"]))
-        self._learn_paid()
+            self._total = float(json.loads(stored)["records"])
+        self._read_paid()
 
-    def _learn_paid(self) -> None:
-        """Learn what was paid for since the last time, in the order of the epochs.
+    def _read_paid(self) -> None:
+        """Read what was paid for since the last time, in the order of the epochs.
 
-        A measurement of many answers is learnt after the epochs that were learnt when it was made.
+        A measurement of many answers is learnt after the epochs that were read when it was made.
         """
-        estimate, used, groups = self.estimate, self.epochs.used, self._unlearnt_groups
-        while estimate is not None:
-            while groups and groups[0].epochs <= self._learnt:
-                estimate.learn_all(groups.pop(0).learnt)
-            if self._learnt >= used:
+        if self._total is None:
+            return
+        used, groups = self.epochs.used, self._unread_groups
+        while True:
+            while groups and groups[0].epochs <= self._read:
+                self._unlearnt.append((False, groups.pop(0).learnt))
+            if self._read >= used:
                 break
-            stored = self.ledger.answer(f"{self.name} paid {self._learnt + 1}")
-            if stored is None and self._learnt + 1 == used:
+            stored = self.ledger.answer(f"{self.name} paid {self._read + 1}")
+            if stored is None and self._read + 1 == used:
                 break  # the last epoch may not be over yet; an earlier one was lost
-            self._learnt += 1
+            self._read += 1
             if stored is not None:
                 answer, question, noisy, variance = paid_answer(stored, self.plan.domain)
                 self._paid[answer.key] = answer
-                self._add_number(answer.key, noisy, variance)
-                estimate.learn(question, noisy, variance)
+                if variance > 0:
+                    number = single_draw(noisy, variance, self.plan.noise.kind, self.plan.level)
+                    self._knowledge.add_tested(answer.key, number)
+                self._unlearnt.append((True, ((question, noisy, variance),)))
 
 
 def caught(action: Callable[[A], B], argument: A) -> B | SfumatoError:
@@ -970,6 +1093,14 @@ def caught(action: Callable[[A], B], argument: A) -> B | SfumatoError:
         return action(argument)
     except SfumatoError as error:
         return error
+
+
+def _is_same(one: Measured, other: Measured) -> bool:
+    """Whether two measurements are one and the same."""
+    return len(one.measurements) == len(other.measurements) and all(
+        np.array_equal(a.units, b.units)
+        for a, b in zip(one.measurements, other.measurements, strict=True)
+    )
 
 
 def _bought_because(before: KnownNumber | None) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sfumato.session.group_questions import GroupQuestion
 
 __all__ = [
+    "IN_RELEASE",
     "IN_SCOPE",
     "CellNumbers",
     "GroupAnswer",
@@ -40,6 +41,7 @@ __all__ = [
 
 
 IN_SCOPE: Final = "in the scope: an unbiased estimate from what was measured at opening"
+IN_RELEASE: Final = "in a release of the same ledger: an unbiased estimate from what it measured"
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,18 +15,23 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf, isfinite, sqrt
 
 import numpy as np
 
 from sfumato.digest import json_digest
 from sfumato.domain.domain import Domain
-from sfumato.errors import LedgerError
+from sfumato.errors import LedgerError, TooLarge
 from sfumato.ledger.entries import Entry
+from sfumato.planning.forecast import CombinationError
 from sfumato.privacy.budget import Budget
+from sfumato.privacy.noise_laws import SMOOTH, NoiseTails
+from sfumato.privacy.sparse_vector import NoiseKind
 from sfumato.release.labels import words_of
 from sfumato.release.release import Release
 from sfumato.run.linear import LinearRun, Plan
 from sfumato.run.spine import Stored
+from sfumato.session.scope import KnownNumber
 from sfumato.session.session_limits import LIMITS
 from sfumato.workload.bins import hidden_in_sums
 from sfumato.workload.question import Question, questions_of
@@ -37,8 +42,10 @@ __all__ = [
     "GroupMeasurement",
     "GroupQuestion",
     "Learnt",
+    "apart",
     "group_key",
     "labelled_questions",
+    "laws_of",
     "learnt_of",
     "learnt_row",
 ]
@@ -124,6 +131,23 @@ class GroupQuestion:
             and work.queries * points <= LIMITS.group_learnt_points
         )
 
+    def measurement(self, measured: bytes, release: Release, epochs: int) -> GroupMeasurement:
+        """What the ledger keeps of it."""
+        learnt = self.learnt(release)
+        laws = laws_of(self.plan) if learnt else []
+        each: dict[str, CombinationError] = {}
+        for question, law in zip(questions_of(self.workload) if learnt else (), laws, strict=True):
+            each.setdefault(question.key, law)
+        return GroupMeasurement(
+            self.key,
+            measured,
+            learnt,
+            epochs,
+            tuple(law.shape for law in each.values()),
+            laws[0].tails if laws else SMOOTH,
+            apart(self.plan) if laws else 0.0,
+        )
+
     def learnt(self, release: Release) -> tuple[Learnt, ...]:
         """What the estimate of a session learns from the measurement; nothing where it cannot.
 
@@ -141,6 +165,50 @@ class GroupQuestion:
         for question, value, variance in zip(questions_of(work), values, variances, strict=True):
             each.setdefault(question.key, (question, float(value), float(variance)))
         return tuple(each.values())
+
+
+def laws_of(plan: Plan) -> list[CombinationError]:
+    """The law of the noise of every answer of a plan."""
+    laws = []
+    for term in range(len(plan.workload.terms)):
+        spread = plan.forecast.spread(term)
+        shapes = np.full(len(spread.variances), inf) if spread.shapes is None else spread.shapes
+        laws += [
+            CombinationError(sqrt(float(variance)), float(shape), 0.0, spread.tails)
+            for variance, shape in zip(spread.variances, shapes, strict=True)
+        ]
+    return laws
+
+
+def apart(plan: Plan) -> float:
+    """How much larger variances are if the answers of a plan count as independent; 0 if not so.
+
+    Those of disjoint cells are: 1, or a little more. Pure noise is if no measured value counts in
+    two answers; Gaussian noise with correlations of at most r, such as rounded scales leave, has a
+    covariance of at most ``1 + (k - 1) r`` times its diagonal (Gershgorin).
+    """
+    strategy, variances = plan.strategy, plan.forecast.block_variances
+    sizes = [term.rows for term in plan.workload.terms]
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    covariance = np.zeros((int(first[-1]), int(first[-1])))
+    is_shared = False
+    for b, variance in enumerate(variances):
+        whole = np.zeros((int(first[-1]), strategy.block_rows[b]))
+        for term in range(len(sizes)):
+            try:
+                readings = strategy.readings(term)
+            except TooLarge:
+                return 0.0
+            if b in readings:
+                whole[first[term] : first[term + 1]] = readings[b]
+        is_shared |= bool(np.count_nonzero(whole, axis=0).max(initial=0) > 1)
+        covariance += variance * (whole @ whole.T)
+    if strategy.noise != "gaussian":
+        return 0.0 if is_shared else 1.0
+    errors = np.sqrt(np.diagonal(covariance).clip(1e-300))
+    correlated = np.abs(covariance / np.outer(errors, errors) - np.eye(len(errors)))
+    most = float(correlated.max(initial=0.0))
+    return 1 + (len(errors) - 1) * most if most <= LIMITS.correlation else 0.0
 
 
 def labelled_questions(workload: Workload) -> tuple[Question, ...]:
@@ -167,12 +235,28 @@ class GroupMeasurement:
         measured: The noisy values, with what says how they were measured.
         learnt: What the estimate learns from them.
         epochs: How many paid answers the estimate had learnt before.
+        shapes: How many equal draws the noise of each answer is like; infinite where it is normal.
+        tails: How far it reaches.
+        apart: How much larger variances are if the answers count as independent; 0 if not so.
     """
 
     key: str
     measured: bytes
     learnt: tuple[Learnt, ...]
     epochs: int
+    shapes: tuple[float, ...] = ()
+    tails: NoiseTails = SMOOTH
+    apart: float = 0.0
+
+    def numbers(self, kind: NoiseKind, level: float) -> list[tuple[Question, KnownNumber]]:
+        """What was learnt, as unbiased numbers; none where the law of their noise is not stored."""
+        shapes = self.shapes or ((inf,) * len(self.learnt) if kind == "gaussian" else ())
+        out = []
+        for (question, value, variance), shape in zip(self.learnt, shapes, strict=False):
+            if variance > 0:
+                law = CombinationError(sqrt(variance), shape, 0.0, self.tails)
+                out.append((question, KnownNumber(value, law, inf, level)))
+        return out
 
     def to_bytes(self) -> bytes:
         """What is stored together with the end of the debit: nobody's words."""
@@ -183,6 +267,9 @@ class GroupMeasurement:
             "measured": b64encode(self.measured).decode(),
             "learnt": b64encode(packed).decode(),
             "epochs": self.epochs,
+            "shapes": [shape if isfinite(shape) else None for shape in self.shapes],
+            "tails": self.tails.as_json(),
+            "apart": self.apart,
         }
         return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
@@ -194,7 +281,17 @@ class GroupMeasurement:
             rows = json.loads(zlib.decompress(b64decode(document["learnt"], validate=True)))
             learnt = tuple(learnt_of(row, domain) for row in rows)
             measured = b64decode(document["measured"], validate=True)
-            return cls(str(document["group"]), measured, learnt, int(document["epochs"]))
+            shapes = tuple(inf if s is None else float(s) for s in document.get("shapes", ()))
+            tails = NoiseTails.from_json(document["tails"]) if "tails" in document else SMOOTH
+            return cls(
+                str(document["group"]),
+                measured,
+                learnt,
+                int(document["epochs"]),
+                shapes,
+                tails,
+                float(document.get("apart", 0.0)),  # earlier versions did not say
+            )
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError, zlib.error):
             pass
         raise LedgerError("a measurement of the session cannot be read; restore the newest backup")

@@ -32,6 +32,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.planning.public_draws import Draws
 from sfumato.session.session_limits import LIMITS
+from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.question import Question
 from sfumato.workload.workload import marginal
@@ -40,9 +41,11 @@ __all__ = [
     "Cells",
     "Estimate",
     "Learning",
+    "NoisyTable",
     "Rows",
     "Start",
     "Support",
+    "fitted_start",
     "support_of",
 ]
 
@@ -74,6 +77,32 @@ class Start:
         head.update(np.ascontiguousarray(self.codes.astype(np.int64)).tobytes())
         head.update(np.ascontiguousarray(self.weights.astype(np.float64)).tobytes())
         return head.hexdigest()
+
+
+NoisyTable = tuple[tuple[str, ...], Array, float]
+"""Attributes in the order of the domain, noisy counts of their cells, and a standard error."""
+
+
+def fitted_start(domain: Domain, tables: Sequence[NoisyTable]) -> Start | None:
+    """The most even table that has about the counts of some noisy tables; None if too large.
+
+    Iterative proportional fitting from even counts, of tables that are projected to those that can
+    be. A ratio moves cells only as far as counts are above the noise: ``(y + s) / (x + s)``, with
+    s the standard error of the table.
+    """
+    if not tables or domain.size * len(tables) > LIMITS.fitted_entries:
+        return None
+    total = max(float(np.mean([counts.sum() for _, counts, _ in tables])), 1.0)
+    possible = [(names, project_to_simplex(y, total), error) for names, y, error in tables]
+    fitted = np.full(domain.shape, total / domain.size)
+    for _ in range(LIMITS.fitted_sweeps):
+        for names, counts, error in possible:
+            wide = [a.size if a.name in names else 1 for a in domain]
+            now = np.asarray(marginal(fitted, domain, names))
+            fitted *= ((counts + error) / np.maximum(now + error, 1e-300)).reshape(wide)
+        fitted *= total / max(float(fitted.sum()), 1e-300)
+    codes = np.stack(np.unravel_index(np.arange(domain.size), domain.shape), axis=1)
+    return Start(domain.names, codes, fitted.reshape(-1))
 
 
 class Cells:

@@ -28,7 +28,7 @@ from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import SMOOTH, NoiseTails
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, noise_cost
 from sfumato.run.linear import Plan
-from sfumato.session.group_questions import Learnt, learnt_of, learnt_row
+from sfumato.session.group_questions import Learnt, laws_of, learnt_of, learnt_row
 from sfumato.session.scope import KnownNumber
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, budget_of
@@ -251,11 +251,13 @@ class Purchase:
         numbers: What was measured.
         epochs: How many paid answers the estimate had learnt before.
         is_learnt: Whether the estimate learns from it; numbers of too many groups it does not.
+        apart: How much larger variances are if the numbers count as independent; 0 if not so.
     """
 
     numbers: tuple[BoughtNumber, ...]
     epochs: int
     is_learnt: bool = True
+    apart: float = 1.0
 
     @property
     def learnt(self) -> tuple[Learnt, ...]:
@@ -269,9 +271,10 @@ class Purchase:
             "bought": [learnt_row(*one.learnt) for one in self.numbers],
             "shapes": [one.law.shape if isfinite(one.law.shape) else None for one in self.numbers],
             "halves": [one.half for one in self.numbers],
-            "tails": [[str(scale) for scale in tails.scales], tails.is_mixed],
+            "tails": tails.as_json(),
             "epochs": self.epochs,
             "is_learnt": self.is_learnt,
+            "apart": self.apart,
         }
         return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
@@ -280,15 +283,15 @@ class Purchase:
         """Read what `to_bytes` wrote."""
         try:
             document = json.loads(stored)
-            scales, is_mixed = document["tails"]
-            tails = NoiseTails(tuple(Fraction(scale) for scale in scales), bool(is_mixed))
+            tails = NoiseTails.from_json(document["tails"])
             columns = [document[name] for name in ("bought", "shapes", "halves")]
             numbers = tuple(
                 _number_of(row, shape, half, tails, domain)
                 for row, shape, half in zip(*columns, strict=True)
             )
             if numbers:
-                return cls(numbers, int(document["epochs"]), bool(document["is_learnt"]))
+                apart = float(document.get("apart", len(numbers) == 1))
+                return cls(numbers, int(document["epochs"]), bool(document["is_learnt"]), apart)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             pass
         raise LedgerError(
@@ -329,15 +332,8 @@ class GroupOffer:
         self, values: Sequence[float], cells: Sequence[Question], level: float
     ) -> tuple[BoughtNumber, ...]:
         """The noisy answers, each cell once."""
-        spreads = [self.plan.forecast.spread(t) for t in range(len(self.plan.workload.terms))]
-        variances = np.concatenate([one.variances for one in spreads])
-        shapes = np.concatenate(
-            [np.full(len(s.variances), inf) if s.shapes is None else s.shapes for s in spreads]
-        )
-        tails = spreads[0].tails
         each: dict[str, BoughtNumber] = {}
-        for cell, value, variance, shape in zip(cells, values, variances, shapes, strict=True):
-            law = CombinationError(sqrt(float(variance)), float(shape), 0.0, tails)
+        for cell, value, law in zip(cells, values, laws_of(self.plan), strict=True):
             one = BoughtNumber(cell, float(value), law, law.half_width(level))
             each.setdefault(cell.key, one)
         return tuple(each.values())

@@ -9,7 +9,8 @@ that what answers have in common is counted once. Along an attribute of which al
 apart (a table, running totals, ranges) any condition lies in the span.
 
 `conditions` is the workload behind "any condition on up to k attributes": running totals of long
-attributes, for these make all their ranges sharp, and cells of short ones, with every combination.
+attributes that have an order, for these make all their ranges sharp, and cells of the others, with
+every combination.
 
 Post-processing of one measurement; docs/proofs/online.md, Theorem 6. What intervals hold when
 questions are chosen by earlier answers: Theorem 7 there.
@@ -29,9 +30,10 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.measurement import Measured
-from sfumato.planning.forecast import CombinationError
+from sfumato.planning.forecast import CombinationError, Forecast
 from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.pooled import PooledMatrix
+from sfumato.session.histogram import NoisyTable
 from sfumato.session.session_limits import LIMITS
 from sfumato.text import listing, shown
 from sfumato.types import Array
@@ -43,7 +45,6 @@ from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
-    from sfumato.run.linear import Plan
 
 __all__ = [
     "KnownNumber",
@@ -67,7 +68,8 @@ def conditions(domain: Domain, ways: int) -> Workload:
         ways: How many attributes a condition is on at most.
 
     Returns:
-        A product for each set of so many attributes: running totals of long ones, cells of others.
+        A product for each set of so many attributes: running totals of long ones that have an
+        order, cells of others.
     """
     names = domain.names
     if isinstance(ways, bool) or not isinstance(ways, int) or not 1 <= ways <= len(names):
@@ -87,7 +89,9 @@ def conditions(domain: Domain, ways: int) -> Workload:
         product(
             domain,
             {
-                n: "prefix" if domain[n].size > LIMITS.scope_short_cells else "identity"
+                n: "prefix"
+                if domain[n].is_ordered and domain[n].size > LIMITS.scope_short_cells
+                else "identity"
                 for n in chosen
             },
         )
@@ -161,15 +165,22 @@ class ScopeMeasured:
     Neighbours: those of the plan.
 
     Args:
-        plan: The plan that measured it.
+        forecast: That of the plan that measured it.
         measured: The noisy values.
         level: The probability with which all intervals hold together.
     """
 
-    def __init__(self, plan: Plan, measured: Measured, level: float) -> None:
-        self.plan, self.measured, self.level = plan, measured, level
+    def __init__(self, forecast: Forecast, measured: Measured, level: float) -> None:
+        self.forecast, self.measured, self.level = forecast, measured, level
         self._values = [m.values for m in measured.measurements]
         self._numbers: OrderedDict[str, KnownNumber | None] = OrderedDict()
+        self._sources = 1
+
+    def among(self, sources: int) -> None:
+        """Joint intervals of so many sources hold together: each has its part of the chance."""
+        if sources != self._sources:
+            self._sources = sources
+            self._numbers.clear()
 
     def holds(self, question: Question) -> bool:
         """Whether a question is a linear combination of the scope's queries."""
@@ -185,21 +196,50 @@ class ScopeMeasured:
         return self._numbers[key]
 
     def _number(self, question: Question) -> KnownNumber | None:
-        best: KnownNumber | None = None
+        way = self.way(question)
+        return None if way is None else way[0]
+
+    def way(self, question: Question) -> tuple[KnownNumber, Mapping[int, Array]] | None:
+        """The estimate of a question, and how much every measured value counts in it."""
+        best: tuple[KnownNumber, Mapping[int, Array]] | None = None
+        miss = (1 - self.level) / self._sources
         for term, weights in self._ways(question):
             value = sum(float(w @ self._values[b]) for b, w in weights.items())
             number = KnownNumber(
                 value,
                 self._law(weights),
-                self._joint(term, question, self.level),
+                self._joint(term, question, 1 - miss),
                 self.level,
-                self._joint(term, question, (1 + self.level) / 2),
+                self._joint(term, question, 1 - miss / 2),
             )
-            if best is None or number.standard_error < best.standard_error:
-                best = number
+            if best is None or number.standard_error < best[0].standard_error:
+                best = number, weights
             else:
                 break  # one reconstruction says the same of a question, whichever group is asked
         return best
+
+    def covariance(self, pulls: Sequence[Mapping[int, Array]]) -> Array:
+        """The covariance matrix of estimates that are made from measured values so."""
+        out = np.zeros((len(pulls), len(pulls)))
+        for b, variance in enumerate(self.forecast.block_variances):
+            rows = [i for i, pull in enumerate(pulls) if b in pull]
+            if rows:
+                own = np.stack([pulls[i][b] for i in rows])
+                out[np.ix_(rows, rows)] += variance * (own @ own.T)
+        return out
+
+    def moments(self, weights: Array, pulls: Sequence[Mapping[int, Array]]) -> tuple[float, float]:
+        """The variance of a combination of estimates, and its squared parts where not normal."""
+        joined: dict[int, Array] = {}
+        for c, pull in zip(weights.tolist(), pulls, strict=True):
+            for b, own in pull.items():
+                joined[b] = joined[b] + c * own if b in joined else c * own
+        variances = self.forecast.block_variances
+        parts = [w**2 * variances[b] for b, w in joined.items()]
+        second = sum(float(e.sum()) for e in parts)
+        if self.forecast.strategy.noise == "gaussian":
+            return second, 0.0
+        return second, sum(float((e**2).sum()) for e in parts)
 
     def _ways(self, question: Question) -> Iterator[tuple[Term, Mapping[int, Array]]]:
         """The groups that tell a question, the smallest first, each with its pull on the values."""
@@ -211,7 +251,7 @@ class ScopeMeasured:
             if weights is None:
                 continue
             try:
-                pull = self.plan.strategy.adjoint(place, weights)
+                pull = self.forecast.strategy.adjoint(place, weights)
             except TooLarge:
                 continue
             ways += 1
@@ -219,10 +259,12 @@ class ScopeMeasured:
 
     @cached_property
     def _terms(self) -> list[tuple[int, Term]]:
-        return sorted(enumerate(self.plan.workload.terms), key=lambda one: (one[1].rows, one[0]))
+        return sorted(
+            enumerate(self.forecast.workload.terms), key=lambda one: (one[1].rows, one[0])
+        )
 
     def _law(self, weights: Mapping[int, Array]) -> CombinationError:
-        forecast = self.plan.forecast
+        forecast = self.forecast
         parts = [w**2 * forecast.block_variances[b] for b, w in weights.items()]
         second = sum(float(e.sum()) for e in parts)
         fourth = sum(float((e**2).sum()) for e in parts)
@@ -232,9 +274,9 @@ class ScopeMeasured:
 
     def _joint(self, term: Term, question: Question, level: float) -> float:
         """Standard errors that all queries of a kind keep together; docs/proofs/online.md, 7."""
-        if self.plan.strategy.noise != "gaussian":
+        if self.forecast.strategy.noise != "gaussian":
             return inf
-        miss, terms = (1 - level) / 2, self.plan.workload.terms
+        miss, terms = (1 - level) / 2, self.forecast.workload.terms
         scheffe = _chi(prod(term.shape), 1 - miss / len(terms))
         if not is_conjunction(question):
             return scheffe
@@ -243,7 +285,7 @@ class ScopeMeasured:
 
     def estimates(self, workload: Workload) -> LinearEstimates | None:
         """The estimates of all queries of a workload; None if the span does not hold them all."""
-        if workload.domain != self.plan.workload.domain:
+        if workload.domain != self.forecast.workload.domain:
             return None
         lengths = [v.size for v in self._values]
         if workload.queries * sum(lengths) > LIMITS.scope_group_entries:
@@ -264,7 +306,7 @@ class ScopeMeasured:
                 for b, pull in weights.items():
                     row[starts[b] : starts[b + 1]] = pull
             matrices.append(rows)
-        forecast = self.plan.forecast
+        forecast = self.forecast
         strategy = PooledMatrix(
             forecast.strategy.mechanism,
             forecast.strategy.noise,
@@ -279,9 +321,37 @@ class ScopeMeasured:
             derived, unbiased, self.measured.rows, is_projected=True, measured=self.measured
         )
 
+    def tables(self) -> list[NoisyTable]:
+        """Unbiased counts of the cells of every table that is measured, with a typical error."""
+        out: list[NoisyTable] = []
+        for place, term in self._terms:
+            factors = term.as_product()
+            if factors is None:
+                continue
+            inverses = [_right_inverse(q) for _, q in factors.factors]
+            if any(
+                one is None or not q.separates_cells
+                for one, (_, q) in zip(inverses, factors.factors, strict=True)
+            ):
+                continue
+            shape = tuple(q.rows for _, q in factors.factors)
+            counts = np.asarray(self.forecast.strategy.answer(place, self._values), np.float64)
+            counts = counts.reshape(shape)
+            weights = np.ones(())
+            for axis, inverse in enumerate(inverses):
+                assert inverse is not None  # noqa: S101
+                counts = np.moveaxis(np.tensordot(inverse, counts, axes=(1, axis)), 0, axis)
+                weights = np.multiply.outer(weights, inverse[len(inverse) // 2])
+            try:
+                pull = self.forecast.strategy.adjoint(place, weights.reshape(-1))
+            except TooLarge:
+                continue
+            out.append((factors.attributes, counts, self._law(pull).standard_error))
+        return out
+
     def outside(self, question: Question) -> str:
         """Why a question is not in the span, in words."""
-        terms = self.plan.workload.terms
+        terms = self.forecast.workload.terms
         if any(set(question.attributes) <= set(t.attributes) for t in terms):
             return "outside the scope: it tells records apart that the scope does not"
         names = listing(question.attributes)

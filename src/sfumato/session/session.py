@@ -54,7 +54,13 @@ from sfumato.session.group_questions import GroupQuestion, labelled_questions
 from sfumato.session.histogram import Learning, Start
 from sfumato.session.purchases import GroupOffer, Offer, check_error, single_draw
 from sfumato.session.scope import Scope, conditions, scope_workload
-from sfumato.session.session_answers import Answer, Left, QuestionForecast, answer_frame
+from sfumato.session.session_answers import (
+    Answer,
+    Calibration,
+    Left,
+    QuestionForecast,
+    answer_frame,
+)
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import SessionParameters
 from sfumato.solve.effort import STEPS_PER_SECOND
@@ -372,6 +378,25 @@ class Session:
             )
         return self.ask(question, error=error, analyst=analyst)
 
+    def use(self, release: Release) -> None:
+        """Answer from a release in the same ledger as well: what was paid for is used.
+
+        A question that follows from what the release measured is answered with the exact law of its
+        noise, for nothing, together with all that the session knows, each by its noise. It holds
+        for this session object: pass it again where the session is opened again.
+
+        Privacy: post-processing of what was released. Neighbours: those of the session.
+
+        Args:
+            release: Of a linear plan about the same domain; `sf.read_release` reads a saved one.
+
+        Raises:
+            PlanError: It is adaptive or biased, or about other records.
+            LedgerError: The session's ledger did not pay for it, or stored other numbers.
+        """
+        with self._state.lock:
+            self._state.use(release)
+
     def ask_many(
         self,
         requests: Sequence[Asked],
@@ -535,6 +560,7 @@ class Session:
                 paid_left=self.left().paid_answers,
                 standard_error=None if number is None else number.standard_error,
                 why="" if earlier is None or number is None else earlier.why,
+                estimate=value,
             )
 
     def _offered(self, question: Question, error: float) -> QuestionForecast:
@@ -543,6 +569,8 @@ class Session:
         with state.lock:
             number, one = state.knowledge(question), state.offer(question, error)
             least, left = state.least_error(question), self.left().paid_answers
+            estimate = state.estimate
+            guess = None if estimate is None else estimate.answer(question)
             why = "what is known is enough" if one is None else "the rest would be paid for"
             if one is not None and not state.can_pay(one):
                 why = state.too_dear(question, error, one, None)
@@ -565,6 +593,7 @@ class Session:
             standard_error=had,
             why=why,
             least_error=least,
+            estimate=guess,
         )
 
     def _group_offered(self, question: GroupQuestion, error: float) -> QuestionForecast:
@@ -681,6 +710,18 @@ class Session:
             share = None if isinstance(ledger, MemoryLedger) else float(ledger.remaining().share)
             return Left(more, plan.updates, share)
 
+    def calibration(self) -> Calibration:
+        """How far the estimate was from what was measured, before it learnt that.
+
+        Privacy: a function of answers that were given before.
+
+        Returns:
+            Typical differences, for questions that tests found wrong and for what was measured
+            whatever the estimate said, each beside the noise of what it was compared with.
+        """
+        with self._state.lock:
+            return self._state.calibration()
+
     def table(self, *names: str) -> Array:
         """The estimated counts over some attributes: public, costs nothing, promises nothing.
 
@@ -787,6 +828,7 @@ class SessionPlan(SessionParameters, Lasting):
         label: str = "",
         dummy: bool = False,
         take_over: bool = False,
+        releases: Sequence[Release] = (),
     ) -> Session:
         """Open a session on a table, or go on with the one that its ledger knows.
 
@@ -801,13 +843,21 @@ class SessionPlan(SessionParameters, Lasting):
             dummy: Whether the records are made up and nothing is spent.
             take_over: Go on although the process that has the session may still live, because it
                 is known to be gone.
+            releases: Releases in the same ledger, from which questions are answered, too.
 
         Returns:
             The session; close it when it is to go on in another process.
         """
         begun = _start(start, public, table, self.domain)
         access = Access(table, ledger, name)
-        return self.begin(access, system_words(), begun, label, dummy=dummy, take_over=take_over)
+        session = self.begin(access, system_words(), begun, label, dummy=dummy, take_over=take_over)
+        try:
+            for release in releases:
+                session.use(release)
+        except BaseException:
+            session.close()
+            raise
+        return session
 
     def begin(
         self,
@@ -989,6 +1039,7 @@ def open_session(
     take_over: bool = False,
     scope: Scope | Literal["auto"] | None = None,
     scope_share: float | Fraction = LIMITS.scope_share,
+    releases: Sequence[Release] = (),
 ) -> Session:
     """A session on a table: ask, and pay only where what is known so far is wrong.
 
@@ -1019,6 +1070,7 @@ def open_session(
         scope: As in `plan_session`: what is measured at opening, so that questions about it are
             free.
         scope_share: As in `plan_session`.
+        releases: Releases in the same ledger that answer questions, too: as in `Session.use`.
 
     Returns:
         The session; close it when it is to go on in another process.
@@ -1058,6 +1110,7 @@ def open_session(
         label=label,
         dummy=dummy,
         take_over=take_over,
+        releases=releases,
     )
 
 

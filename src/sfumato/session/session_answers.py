@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import isfinite, sqrt
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "Calibration",
+    "Differences",
     "How",
     "Left",
     "QuestionForecast",
@@ -219,6 +221,9 @@ class QuestionForecast:
     ``cost`` is that of the measurement that is missing (none if nothing is), ``paid_error`` its
     noise by itself, ``standard_error`` and ``paid_bound`` those of the answer with it, and
     ``least_error`` the least error that what is left can pay for.
+
+    ``estimate`` is what the learnt table says (the most even one that explains what was paid for),
+    beside the unbiased number: without an interval; `Session.calibration` is its record.
     """
 
     key: str
@@ -234,6 +239,61 @@ class QuestionForecast:
     standard_error: float | None = None
     why: str = ""
     least_error: float | None = None
+    estimate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """How far an estimate was from numbers that were measured afterwards.
+
+    ``rmse`` is the root mean square difference, ``noise`` that part of it which the noise of the
+    measurements explains; what is left of it, ``error``, is the estimate's own typical error on
+    these questions. Both are None where nothing was measured.
+    """
+
+    count: int
+    rmse: float | None
+    noise: float | None
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[float, float]]) -> Differences:
+        """Of differences, each with the variance of the noise.
+
+        >>> one = Differences.of([(5.0, 9.0), (-5.0, 9.0)])
+        >>> one.count, one.rmse, one.noise, one.error
+        (2, 5.0, 3.0, 4.0)
+        """
+        if not pairs:
+            return cls(0, None, None)
+        off, variances = np.array(pairs).T
+        return cls(len(pairs), sqrt(float((off**2).mean())), sqrt(float(variances.mean())))
+
+    @property
+    def error(self) -> float | None:
+        """The typical error of the estimate, without the noise it was compared with."""
+        if self.rmse is None or self.noise is None:
+            return None
+        return sqrt(max(self.rmse**2 - self.noise**2, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The record of a session's estimate beside what was measured, before it learnt that.
+
+    ``found_wrong``: questions that a test found too far off, the worst of those that were tested.
+    ``measured``: what was bought, and groups that were measured, whatever the estimate said.
+    """
+
+    found_wrong: Differences
+    measured: Differences
+
+    def describe(self) -> str:
+        """In words."""
+        parts = []
+        for name, one in (("measured", self.measured), ("found wrong", self.found_wrong)):
+            if one.error is not None:
+                parts.append(f"off by {one.error:,.3g} typically on {one.count:,} numbers {name}")
+        return "; ".join(parts) or "not compared with any measurement yet"
 
 
 @dataclass(frozen=True, slots=True)

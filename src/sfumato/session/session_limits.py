@@ -64,7 +64,8 @@ class SessionLimits:
     scope_error_share: float = 0.01
     """Of the records: a default scope with a larger typical error is on fewer attributes."""
     scope_short_cells: int = 6
-    """Cells up to which any values of an attribute are asked for; of longer ones, ranges mostly."""
+    """Cells up to which any values of an attribute are asked for; of longer ones that have an
+    order, ranges mostly."""
     scope_cells: int = 2**17
     """Cells of all tables of a scope that is given by a number of attributes; planning takes long
     beyond."""
@@ -114,6 +115,31 @@ class SessionLimits:
     bought_scale: float = 2.0**36
     """Steps of noise at most: where less precision is missing, a little more is bought."""
 
+    # knowledge
+    combined_draws: int = 128
+    """Questions that were bought or measured apart, of which combinations are looked for: the
+    latest ones; the time grows like their cube."""
+    combined_cells: int = 2**14
+    """Cells of the attributes of a question that is combined with others, at most."""
+    correlation: float = 1e-5
+    """Between answers that count as independent, by rounded scales: their variances are raised."""
+    null_share: float = 1e-11
+    """Of the greatest eigenvalue: below it queries count as linearly dependent."""
+    joint_cells: int = 2**18
+    """Cells of all attributes of the questions that are combined: on each of them a combination is
+    compared with the question."""
+    coefficient_rounding: float = 1e-6
+    """Of a query's greatest coefficient: how far a combination may be off by rounding in a cell."""
+    relation_square: float = 1e-8
+    """Of a query's squared length: what a combination may lack by rounding, before that is looked
+    at cell by cell."""
+    bases_in_memory: int = 64
+    """Sets of attributes for which the draws that go with them are held."""
+    relation_rounding: float = 1e-9
+    """How far a linear combination may be off by rounding, as a share of what it makes."""
+    pulls_in_memory: int = 2**10
+    """Questions whose way to the measured values of a scope or a release is held."""
+
     # histogram, where mass may lie
     listed_cells: int = 10**7
     """Cells of a domain that are listed; larger ones have rows that stand for them."""
@@ -123,6 +149,10 @@ class SessionLimits:
     """Rows beyond which no question gets rows of its own."""
     even_share: float = 0.01
     """Of the start, spread evenly: what a start has nowhere stays possible."""
+    fitted_entries: int = 2**26
+    """Cells of a domain times tables of a scope from which the estimate starts; else it is even."""
+    fitted_sweeps: int = 8
+    """Over all tables; the noise is above what further ones move."""
     rows_few: int = 200
     """A question that fewer rows hold for gets rows of its own."""
     rows_gained: int = 2_000

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from sfumato.cli.output import counts
 from sfumato.errors import SfumatoError
+from sfumato.privacy.cost import Cost
 from sfumato.text import sentence
 from sfumato_web.page.layout import (
     Chart,
@@ -81,6 +82,7 @@ class Answered:
     answers: tuple[Mapping[str, Any], ...]
     was_stored: bool
     statements: tuple[Mapping[str, Any], ...] = ()
+    error: float | None = None
 
     @property
     def how(self) -> str:
@@ -89,7 +91,7 @@ class Answered:
             return "stored"
         paid = sum(a["how"] == "paid" for a in self.answers)
         if paid == 0:
-            return "free"
+            return "known" if all(a["how"] == "known" for a in self.answers) else "free"
         return "paid" if paid == len(self.answers) else f"{paid} of {len(self.answers)} paid"
 
     @property
@@ -97,6 +99,10 @@ class Answered:
         """What the answers cost and why, in a sentence."""
         if self.was_stored:
             return "It was answered before, so it cost nothing: this is the same answer."
+        if self.error is not None and self.how != "known":
+            return f"The precision that was missing for an error of {self.error:g} was paid for."
+        if self.how == "known":
+            return "It follows from what was measured before: it cost nothing."
         if self.how == "free":
             return "The public estimate was tested and is near the truth: it cost nothing."
         if self.statements:
@@ -160,30 +166,36 @@ def history(visitor: Visitor, dataset: GuardedDataset) -> list[Answered]:
     return cast(list[Answered], questions)
 
 
-async def ask(visitor: Visitor, dataset: GuardedDataset, text: str) -> Answered:
+async def ask(
+    visitor: Visitor, dataset: GuardedDataset, text: str, error: float | None = None
+) -> Answered:
     """Ask as over HTTP: the same checks, the same line, the same grid of times.
 
-    Answered twice, a question gets its stored answer: a second click cannot spend anything.
+    Answered twice, a question gets its stored answer: a second click cannot spend anything. With an
+    error the precision that is missing for it is paid for, once as well.
 
     Privacy: that of ``QuestionBatcher.ask``.
     """
     visitor.check()
     try:
-        request = AskAsked(sql=text)
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        request = AskAsked(sql=text, error=error)
+    except ValidationError as fault:
+        faults = fault.errors(include_url=False, include_context=False, include_input=False)
         raise not_valid(faults) from None
     began = visitor.now()
     try:
         batcher = dataset.batcher
         await batcher.key(request.sql, visitor.who)  # read in its own line
-        was_stored = await dataset.on_session(visitor.who, batcher.was_answered, request.sql)
-        body = await batcher.ask(request.sql, visitor.who, None)
+        was_stored = await dataset.on_session(
+            visitor.who, batcher.was_answered, request.sql, request.error
+        )
+        body = await batcher.ask(request.sql, visitor.who, None, request.error)
     finally:
         await visitor.on_grid(began)
     document = json.loads(body)
     shapes = tuple(document.get("statements", ()))
-    answered = Answered(request.sql, tuple(document["answers"]), was_stored, shapes)
+    answers = tuple(document["answers"])
+    answered = Answered(request.sql, answers, was_stored, shapes, request.error)
     earlier = history(visitor, dataset)
     earlier[:] = [answered, *(a for a in earlier if a.sql != answered.sql)][: LIMITS.answers_shown]
     return answered
@@ -319,6 +331,19 @@ class _AskPage:
             with ui.element("div").classes("line"):
                 self.button = ui.button("Ask", on_click=self.ask)
                 ui.button("What would it cost?", on_click=self.forecast).props("outline")
+            with ui.element("div").classes("line"):
+                self.error = ui.number("Error to pay for", value=LIMITS.error_first, min=0).props(
+                    'aria-label="Error to pay for"'
+                )
+                self.pay = ui.button(on_click=self.buy).props("outline")
+                ui.button("What would that cost?", on_click=self.offer).props("outline")
+            paragraph(
+                "A standard error, in what is counted or summed: the interval is about twice that "
+                "to each side. What is known is used first; only the rest is paid for.",
+                "note",
+            )
+            self.error.on_value_change(self._name_error)
+            self._name_error()
             self.status = ui.element("div").classes("stack").props("aria-live=polite")
 
     async def _choose(self, name: str) -> None:
@@ -395,31 +420,54 @@ class _AskPage:
 
     async def ask(self) -> None:
         """Ask; while that is under way another click does nothing, later ones cost nothing."""
+        await self._asked(None)
+
+    async def buy(self) -> None:
+        """Ask with the error that is named; what is missing for it is paid for, once."""
+        await self._asked(float(self.error.value or 0))
+
+    async def _asked(self, error: float | None) -> None:
         if self.is_asking:
             return
         self.is_asking = True
         self.button.disable()
+        self.pay.disable()
         try:
             with showing_refusals(self.status, clear=True):
                 try:
-                    await ask(self.visitor, self.dataset, self.text.value or "")
-                except (Problem, SfumatoError) as error:
-                    _refused(problem_of(error))
+                    await ask(self.visitor, self.dataset, self.text.value or "", error)
+                except (Problem, SfumatoError) as fault:
+                    _refused(problem_of(fault))
             await self._show()
         finally:
             self.is_asking = False
             self.button.enable()
+            self.pay.enable()
+
+    def _name_error(self) -> None:
+        self.pay.set_text(f"Pay for ±{float(self.error.value or 0):g}")
 
     async def forecast(self) -> None:
         """What asking would cost; spends nothing."""
+        await self._forecast(None)
+
+    async def offer(self) -> None:
+        """What the error that is named would cost; spends nothing."""
+        await self._forecast(float(self.error.value or 0))
+
+    async def _forecast(self, error: float | None) -> None:
         with showing_refusals(self.status, clear=True):
             try:
                 text = self.text.value or ""
-                forecast = await self.visitor.work(self.dataset.batcher.forecast, text)
-            except (Problem, SfumatoError) as error:
-                _refused(problem_of(error))
+                forecast = await self.visitor.work(self.dataset.batcher.forecast, text, error)
+            except (Problem, SfumatoError) as fault:
+                _refused(problem_of(fault))
                 return
-            _forecast(cast(list[dict[str, Any]], forecast["questions"]))
+            questions = cast(list[dict[str, Any]], forecast["questions"])
+            if error is None:
+                _forecast(questions)
+            else:
+                _offer(questions)
 
     async def _show(self) -> None:
         """What is left, and everything asked so far."""
@@ -512,6 +560,37 @@ def _forecast(questions: list[dict[str, Any]]) -> None:
             ("Answered before", f"{stored} of {len(questions)}", "these cost nothing"),
         ]
     )
+
+
+def _offer(questions: list[dict[str, Any]]) -> None:
+    """What the precision that is missing would cost, and what it leads to."""
+    paragraph("Nothing was spent to say this.", "promise")
+    (one,) = questions
+    cost = price(one["cost"])
+    bound = one["free_bound"]
+    had = "nothing" if bound is None else f"within {counts(bound)}"
+    least = one.get("least_error")
+    facts(
+        [
+            ("Known now", had, "of the truth, for nothing" if bound is not None else ""),
+            ("It would cost", cost, str(one.get("why", ""))),
+            ("Then", f"within {counts(one['paid_bound'])}", "of the truth, each number"),
+            *(
+                [("Least error left", f"±{least:.3g}", "for all that is left")]
+                if least is not None
+                else []
+            ),
+        ]
+    )
+
+
+def price(cost: Sequence[Mapping[str, Any]]) -> str:
+    """A cost as people read it.
+
+    >>> price([])
+    'nothing'
+    """
+    return Cost.from_json(list(cost)).describe() if cost else "nothing"
 
 
 def _bars(one: Answered) -> None:

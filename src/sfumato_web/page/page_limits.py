@@ -36,6 +36,8 @@ class PageLimits:
     """Values of an attribute that a control lists; more are written in SQL."""
     answers_shown: int = 100
     """Questions of one login and dataset that are shown again."""
+    error_first: float = 50.0
+    """The standard error to pay for that the form begins with."""
 
     # ledger_page, of debits
     chart_points: int = 2_000

@@ -217,8 +217,10 @@ class QuestionBatcher:
         look_up = self._store.recent if parsed.is_single else self._store.body
         return look_up(self.dataset, parsed.view)
 
-    def was_answered(self, text: str) -> bool:
-        """Whether the question of a text has a stored answer, whoever asked it."""
+    def was_answered(self, text: str, error: float | None = None) -> bool:
+        """Whether the question of a text has a stored answer, with this error if there is one."""
+        if error is not None:
+            return self._stored_body(self.read(text).within(error)) is not None
         return self.session.is_answered(self.read(text).question)
 
     def stored(self, key: str) -> bytes | None:

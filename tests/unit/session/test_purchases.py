@@ -166,7 +166,7 @@ def test_paid_answers_and_cells_of_groups_are_used(tmp_path: Path) -> None:
         sharper = session.ask(cell, error=answer.standard_error / 2)
         (_, cost) = _costs(ledger)[-1]
         assert float(cost.mu_squared) == pytest.approx(3 * answer.standard_error**-2, rel=0.01)
-        assert len(session._state._numbers[sharper.key]) == 1
+        assert len(session._state._knowledge._own[sharper.key]) == 2
     with _opened(ledger, BUDGETS["gaussian"]) as session:
         again = session.ask(cell, error=answer.standard_error / 2)
         assert (again.value, again.how) == (sharper.value, "known")
