@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sfumato.domain.attributes import Category, Numeric
+from sfumato.domain.attributes import Category, Integer, Numeric
 from sfumato.domain.domain import Domain
 from sfumato.errors import TableError
 from sfumato.vault.count import count_marginals
@@ -80,3 +80,26 @@ def test_lists_and_whole_records_are_refused_in_words():
         check_columns(table, Domain([Category("address", ("x",))]))
     with pytest.raises(TableError, match=r"did you mean 'address.city'"):
         check_columns(table, Domain([Category("adress.city", ("x",))]))
+
+
+def test_fields_of_structs_on_spark_are_counted_as_those_of_memory(spark):
+    """Nulls of a struct, of its field, and of a struct in it all go where the schema says."""
+    rows = [("Rome", 1), ("Rome", None), (None, 2), None, ("Pisa", 1)]
+    records = [None if row is None else {"city": row[0], "home": {"room": row[1]}} for row in rows]
+    table = pa.table({"address": pa.array(records)})
+    spark.createDataFrame(
+        [(r,) for r in records],
+        "address struct<city: string, home: struct<room: bigint>>",
+    ).createOrReplaceTempView("nested_rows")
+    domain = Domain(
+        [
+            Category("city", ("Rome", "Pisa"), nulls="missing", from_column="address.city"),
+            Integer("room", 1, 2, nulls="missing", from_column="address.home.room"),
+        ]
+    )
+    seen = [
+        count_marginals(open_table(source), domain, [domain.names]).reveal(domain.names).tolist()
+        for source in (table, "spark:nested_rows")
+    ]
+    assert seen[0] == seen[1]
+    assert sum(map(sum, seen[0])) == len(rows)
