@@ -88,7 +88,7 @@ app = command_app()
         "sfumato release release.toml --out results --notebook --fact-sheet",
         "sfumato release release.toml --ledger people.ledger --key 2026-q1",
         "sfumato release release.toml --synthetic 10000 --yes",
-        "sfumato release release.toml --intervals bootstrap",
+        "sfumato release release.toml --intervals calibrated",
     ),
 )
 def release(
@@ -125,8 +125,9 @@ def release(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="noise: they hold as often as they say; bootstrap: shorter, approximate "
-            "(default: release.intervals of the spec, or noise).",
+            help="noise: they hold as often as they say; calibrated: as short as the answers are "
+            "sharp, not proved; bootstrap: approximate (default: release.intervals of the spec, "
+            "or noise).",
         ),
     ] = None,
     key: Key = None,
@@ -346,11 +347,13 @@ def _adaptive_plan(spec: Spec, notebook: bool, intervals: str | None) -> Adaptiv
 def _intervals(spec: Spec, option: str | None) -> Intervals:
     if option is None:
         return spec.intervals
-    if option in ("noise", "bootstrap"):
-        return "noise" if option == "noise" else "bootstrap"
+    kinds: tuple[Intervals, ...] = ("noise", "calibrated", "bootstrap")
+    for kind in kinds:
+        if option == kind:
+            return kind
     raise PlanError(
-        "--intervals is noise (they hold as often as they say) or bootstrap (approximate), got "
-        f"{option!r}"
+        "--intervals is noise (they hold as often as they say), calibrated (as short as the "
+        f"answers are sharp, not proved) or bootstrap (approximate), got {option!r}"
     )
 
 

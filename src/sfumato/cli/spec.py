@@ -190,7 +190,7 @@ class _Ledger(TotalTable):
 class _Release(FileTable):
     out: Text | None = None
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    intervals: Literal["noise", "bootstrap"] = "noise"
+    intervals: Literal["noise", "calibrated", "bootstrap"] = "noise"
     project: bool | Literal["nearest", "bounds"] = True
     public: Text | None = None
     shares: bool = False
@@ -349,7 +349,7 @@ class Spec:
     ledger: LedgerSpec | None
     out: Path
     level: float
-    intervals: Literal["noise", "bootstrap"]
+    intervals: Literal["noise", "calibrated", "bootstrap"]
     project: bool | Literal["nearest", "bounds"]
     public: str | None
     adaptive: Adaptive | None

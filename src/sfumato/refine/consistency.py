@@ -114,6 +114,10 @@ class Refined:
     are the estimates that the projection was drawn towards, and how much of each is in the answers.
     ``tables`` are those that the answers come from where no histogram has them, by their sets of
     attributes: they agree on what they share, and the weighted cells only come near them.
+    ``squares`` are estimates of the squared error of every answer, unbiased to first order and very
+    noisy one by one, of the mixture of estimates before large counts were drawn back; empty where
+    nothing was weighed, and for listed cells, whose held-out searches end too early for them
+    (``refine/intervals.py``).
     """
 
     answers: tuple[Array, ...]
@@ -125,6 +129,7 @@ class Refined:
     alike: Mapping[str, Integers] = field(default_factory=dict)
     towards: Mapping[str, float] = field(default_factory=dict)
     tables: Mapping[Names, Array] = field(default_factory=dict)
+    squares: tuple[Array, ...] = ()
 
     @property
     def share(self) -> float:
@@ -140,7 +145,10 @@ class Refined:
         """The same answers in the order of the workload, from those of its normal form."""
         terms = range(len(normal.pieces))
         answers = tuple(normal.gather(t, self.answers.__getitem__) for t in terms)
-        return replace(self, answers=answers)
+        if not self.squares:
+            return replace(self, answers=answers)
+        squares = tuple(normal.gather(t, self.squares.__getitem__) for t in terms)
+        return replace(self, answers=answers, squares=squares)
 
     def describe(self) -> str:
         """How the answers were made to agree, in words."""
@@ -578,6 +586,7 @@ class _RowSearch:
 
         fitted, tables = np.isin(np.arange(len(points)), (0, 1, 4)), 0 if local is None else 1
         shares, follows = _shares(numbers, points, again, self.steps, fitted, tables)
+        squares = _squared_errors(numbers, shares @ points, follows)
         used = [(near, shares[0]), (likely, shares[1])]
         guessed = float(shares[2:4].sum())
         if guessed > 0:
@@ -592,9 +601,11 @@ class _RowSearch:
             codes, weights = merged_rows(used)
             if self.constraints is None:
                 weights = _held(numbers, follows, codes, weights)
-            return self._published(codes, weights, off, inf, towards)
-        behind = merged_rows(used if towards[LOCAL] < 1 else [(near, 1.0)])
-        return self._by_tables(local, towards, behind)
+            outcome = self._published(codes, weights, off, inf, towards)
+        else:
+            behind = merged_rows(used if towards[LOCAL] < 1 else [(near, 1.0)])
+            outcome = self._by_tables(local, towards, behind)
+        return replace(outcome, squares=squares) if isinstance(outcome, Refined) else outcome
 
     def _is_far(self, near: WeightedRows) -> bool:
         """Whether the search ended so far from the projection that noise is no excuse."""
@@ -849,6 +860,20 @@ def _shares(
     if 0 < float(shares[histograms:].sum()) < LIMITS.tables_matter:
         shares = np.append(evidence.shares(covariance, histograms), np.zeros(tables))
     return shares, evidence.covariances(shares)
+
+
+def _squared_errors(numbers: _Numbers, answers: Array, follows: Array) -> tuple[Array, ...]:
+    """``(y - x)^2 - v + 2 cov(x, z)``: the squared error of every answer x, on average.
+
+    With y = a + z measured, ``(y - x)^2 = (a - x)^2 + 2 z (a - x) + z^2``, whose mean is that of
+    the squared error and ``v - 2 cov(x, z)`` (Stein 1981); ``follows`` is that covariance.
+    """
+    forecast = numbers.forecast
+    errors = [
+        np.broadcast_to(forecast.standard_errors(t), len(a)) for t, a in enumerate(numbers.answers)
+    ]
+    squares = (numbers.values - answers) ** 2 - np.concatenate(errors) ** 2 + 2 * follows
+    return tuple(np.split(squares, np.cumsum([len(e) for e in errors])[:-1]))
 
 
 def _precisions(forecast: Forecast) -> list[Array]:

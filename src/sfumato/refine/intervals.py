@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Intervals of published answers, and the bounds that no data can exceed.
 
-Three kinds of intervals, each a function of released numbers and public draws:
+Four kinds of intervals, each a function of released numbers and public draws:
 
 * ``Bounds.interval`` cuts the interval of the noise to what is possible. An interval
   ``[a - c, a + c]`` holds the truth with some probability. The truth also lies, surely, between
@@ -10,6 +10,7 @@ Three kinds of intervals, each a function of released numbers and public draws:
   Published values are then taken in, so that none lies outside its own interval; widening loses
   nothing either. The ends at a higher level enclose those at a lower one: where no possible number
   is left, the nearest one stands alone, and it is inside at every level.
+* ``Calibrated``: intervals around published answers that shrink with their error, at any size.
 * ``Bootstrap``: approximate intervals of projected answers, which err less than the noise.
 * ``TranscriptIntervals``: intervals for what the steps of an adaptive release measured.
 
@@ -18,10 +19,11 @@ Nothing here costs privacy (Dwork, Roth 2014, Proposition 2.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, prod
+from itertools import combinations
+from math import ceil, inf, log, prod, sqrt
 from typing import Literal
 
 import numpy as np
@@ -50,10 +52,13 @@ from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 __all__ = [
     "Bootstrap",
     "Bounds",
+    "Calibrated",
+    "ErrorLaw",
     "Intervals",
     "TranscriptInterval",
     "TranscriptIntervals",
     "bootstrapped",
+    "calibrated",
     "check_intervals",
     "feasible_bounds",
     "half_widths",
@@ -190,9 +195,176 @@ def _finite(numbers: Array) -> Array:
     return np.where(np.isfinite(numbers), numbers, 0.0)
 
 
+# Calibrated intervals
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLaw:
+    """How far off like published counts are: ``1 / (1 / v + 1 / (tau (x + floor)))``, squared.
+
+    x is the published count and v the variance of its noise. A count that nothing is known of is
+    off by its noise; one of which the rest of the table tells more scatters around what it tells as
+    counts do, ``tau`` times as much as independent records. ``estimate`` and ``raised`` are root
+    mean square errors of these answers: as noise that was held out says, and as intervals use it.
+    """
+
+    tau: float
+    floor: float
+    estimate: float
+    raised: float
+
+    def errors(self, values: Array, noise: Array) -> Array:
+        """The error of every answer, from what is published and the standard errors of noise."""
+        variance, spread = noise**2, self.tau * (np.abs(values) + self.floor)
+        total = variance + spread
+        return np.asarray(
+            np.sqrt(np.divide(variance * spread, total, out=np.zeros_like(total), where=total > 0)),
+            dtype=np.float64,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """Intervals around published answers that are as wide as these are wrong, group by group.
+
+    The squared errors of all answers together are known without the data: from what was measured,
+    and from noise that was held out while estimates were weighed (``Refined.squares``). One answer
+    tells next to nothing, hundreds of like ones do. So of all tables of as many attributes, and of
+    every other group, the one number tau of an ``ErrorLaw`` is fitted so that squared errors add up
+    to the estimate, raised by ``calibrated_noise`` of its standard errors, and intervals have as
+    many errors to each side as made-up tables ask for. A group without a law has the intervals of
+    the noise: it has few answers, or its error is about that of the noise.
+
+    **Calibrated, not proved**: among all answers of a release about as many hold as is said, and
+    nothing is said of one answer by itself. Large counts that are hidden in much noise are held
+    less often (docs/releases.md has how often, on tables that nothing was fitted to).
+    """
+
+    laws: tuple[ErrorLaw | None, ...]
+
+    def describe(self) -> str:
+        """How intervals were made, in words."""
+        return (
+            "calibrated, not proved: around the published answers, as wide as held-out noise says "
+            "that they are wrong; of all answers about as many hold as is said, single ones may "
+            "hold less often"
+        )
+
+    def interval(
+        self, term: int, level: float, values: Array, noise: Array, proved: Ends
+    ) -> tuple[Array, Array]:
+        """The ends of a group of answers; ``proved`` are those of the noise at a level.
+
+        What the noise all but excludes is left out, and where the interval of the noise is shorter
+        it stands.
+        """
+        from scipy.special import stdtrit
+
+        low, high = proved(level)
+        law = self.laws[term]
+        if law is None:
+            return low, high
+        freedom, usual = LIMITS.calibrated_freedom, (1 + LIMITS.calibrated_level) / 2
+        times = float(stdtrit(freedom, (1 + level) / 2) / stdtrit(freedom, usual))
+        error = times * law.errors(values, noise)
+        first = values - LIMITS.calibrated_below * error
+        last = values + LIMITS.calibrated_above * error
+        least, most = proved(1 - LIMITS.calibrated_far * (1 - level))
+        first, last = np.maximum(first, least), np.minimum(last, most)
+        is_shorter = (first <= last) & (last - first < high - low)
+        return np.where(is_shorter, first, low), np.where(is_shorter, last, high)
+
+
+Ends = Callable[[float], tuple[Array, Array]]
+
+
+def calibrated(forecast: Forecast, refined: Refined) -> Calibrated | None:
+    """The laws of the errors of published answers, group by group; None where nothing was weighed.
+
+    Args:
+        forecast: The errors of the noise, in the groups of the answers.
+        refined: The published answers, with estimates of their squared errors.
+
+    Returns:
+        A law for every group whose answers err less than the noise, as far as can be told.
+    """
+    if not refined.squares:
+        return None
+    kinds: dict[object, list[int]] = {}
+    for t, term in enumerate(forecast.workload.terms):
+        product = term.as_product()
+        is_table = product is not None and all(q.is_identity for _, q in product.factors)
+        kinds.setdefault(len(term.attributes) if is_table else (t,), []).append(t)
+    laws: list[ErrorLaw | None] = [None] * len(forecast.workload.terms)
+    whole = np.array([len(a) for a in refined.answers], dtype=np.int64)
+    for like, spread in zip(kinds.values(), _spreads(forecast, kinds.values(), whole), strict=True):
+        noise = [
+            np.broadcast_to(forecast.standard_errors(t), len(refined.answers[t])) for t in like
+        ]
+        greatest = max(forecast.workload.terms[t].greatest for t in like)
+        law = _error_law(
+            np.concatenate([refined.answers[t] for t in like]),
+            np.concatenate(noise),
+            np.concatenate([refined.squares[t] for t in like]),
+            spread,
+            float(greatest),
+        )
+        for t in like:
+            laws[t] = law
+    return Calibrated(tuple(laws)) if any(laws) else None
+
+
+def _spreads(
+    forecast: Forecast, kinds: Collection[Sequence[int]], lengths: Integers
+) -> list[float]:
+    """The standard deviation of ``|z|^2``, z the noise of like answers, for all kinds of answers.
+
+    For normal noise of covariance C it is ``sqrt(2 |C|^2)``, and ``|C|^2 = E <z, z'>^2`` for
+    independent z and z': public draws. Answers that share noise have far more than independent
+    ones.
+    """
+    places = np.concatenate([[0], np.cumsum(lengths)])
+    products: list[list[float]] = [[] for _ in kinds]
+    draws = Draws(f"calibrated {forecast.workload.digest()} {forecast.mechanism}")
+    noises = drawn_noise(forecast, draws, 2 * LIMITS.calibrated_pairs)
+    for one, other in zip(noises, noises, strict=False):  # two in a row
+        for own, like in zip(products, kinds, strict=True):
+            parts = [slice(places[t], places[t + 1]) for t in like]
+            own.append(sum(float(one[p] @ other[p]) for p in parts) ** 2)
+    return [sqrt(2 * float(np.mean(own))) for own in products]
+
+
+def _error_law(
+    values: Array, noise: Array, squares: Array, spread: float, unit: float
+) -> ErrorLaw | None:
+    """The law of like answers whose squared errors add up to what is estimated, raised."""
+    from scipy.optimize import brentq
+
+    count, whole = len(values), float((noise**2).sum())
+    estimate = float(squares.sum())
+    raised = estimate + LIMITS.calibrated_noise * max(spread, float(np.linalg.norm(squares)))
+    if count < LIMITS.calibrated_answers or raised > LIMITS.calibrated_gain * whole:
+        return None
+    floor = max(unit, LIMITS.calibrated_floor * float(np.abs(values).mean()))
+    raised = max(raised, 0.0)
+
+    def beyond(tau: float) -> float:
+        law = ErrorLaw(float(np.exp(tau)), floor, 0.0, 0.0)
+        return float((law.errors(values, noise) ** 2).sum()) - raised
+
+    least = log(LIMITS.calibrated_least)
+    most = log(max(raised, 1.0)) + log(count) + log(max(whole, 1.0))  # far above any noise
+    tau = LIMITS.calibrated_least
+    if beyond(least) < 0:
+        tau = inf if beyond(most) < 0 else float(np.exp(brentq(beyond, least, most)))
+    if not np.isfinite(tau):
+        return None
+    return ErrorLaw(tau, floor, sqrt(max(estimate, 0.0) / count), sqrt(raised / count))
+
+
 # The bootstrap
 
-Intervals = Literal["noise", "bootstrap"]
+Intervals = Literal["noise", "calibrated", "bootstrap"]
 Project = Callable[[Sequence[Array]], Refined | None]
 
 
@@ -252,11 +424,19 @@ def check_intervals(
     """Refuse, before anything is spent, intervals that there are not, or not for this plan."""
     if intervals == "noise":
         return
-    if intervals != "bootstrap":
+    if intervals not in ("calibrated", "bootstrap"):
         raise WorkloadError(
-            'intervals are "noise" (they hold as often as they say) or "bootstrap" (approximate), '
+            'intervals are "noise" (they hold as often as they say), "calibrated" (as short as '
+            'answers are sharp, not proved) or "bootstrap" (approximate), '
             f"got {shown(intervals)}"
         )
+    if intervals == "calibrated":
+        if project is not True:
+            raise WorkloadError(
+                "calibrated intervals come from weighing estimates, which this release does not; "
+                'leave project out, or use intervals="noise"'
+            )
+        return
     if project in (False, "bounds"):
         raise WorkloadError(
             "a bootstrap repeats a projection, and this release has none; leave project out, or "
@@ -312,8 +492,13 @@ def bootstrapped(
 RATES = np.linspace(0, 1, 66)[1:-1]  # shares of the greatest rate of an exponential bound
 
 
-def _joint_interval(rows: int, steps: Iterable[_StepAnswers], level: float) -> TranscriptInterval:
-    """The interval that all steps leave, each by its share of what may be missed (Theorem 5)."""
+def _joint_interval(
+    rows: int, steps: Iterable[_StepAnswers], level: float, sure: _Enclosed | None = None
+) -> TranscriptInterval:
+    """The interval that all steps leave, each by its share of what may be missed (Theorem 5).
+
+    Those that are ``sure`` hold as well (Theorem 8).
+    """
     low, high = np.full(rows, -np.inf), np.full(rows, np.inf)
     times = np.zeros(rows)
     sums, precision = np.zeros(rows), np.zeros(rows)
@@ -328,12 +513,25 @@ def _joint_interval(rows: int, steps: Iterable[_StepAnswers], level: float) -> T
         sums[at] += weight * answers.values
         precision[at] += weight
     centre = np.divide(sums, precision, out=np.full(rows, np.nan), where=precision > 0)
+    is_told = times > 0
+    if sure is not None:
+        low, high = np.maximum(low, sure.low), np.minimum(high, sure.high)
+        centre = np.where(is_told, centre, sure.centre)
+        is_told |= np.isfinite(sure.high)
     # Steps that exclude each other leave the mean of all; it is inside at every level.
     low, high = np.fmin(low, centre), np.fmax(high, centre)
-    is_measured = times > 0
     return TranscriptInterval(
-        centre, np.where(is_measured, low, np.nan), np.where(is_measured, high, np.nan)
+        centre, np.where(is_told, low, np.nan), np.where(is_told, high, np.nan)
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Enclosed:
+    """Ends of answers that follow from those of coarser ones, and a number between them."""
+
+    low: Array
+    high: Array
+    centre: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,10 +558,64 @@ class TranscriptIntervals:
     def interval(self, group: int, level: float) -> TranscriptInterval:
         """Ends that hold each true answer of a group with probability at least ``level``.
 
-        Not-a-number where no step tells the answer.
+        Not-a-number where no step tells the answer, or coarser ones that enclose it.
         """
         term = self.workload.terms[group]
-        return _joint_interval(term.rows, self._seen(group, term), level)
+        coarser = self._coarser(term)
+        if not coarser:
+            return _joint_interval(term.rows, self._seen(group, term), level)
+        share = LIMITS.enclosing_share * (1 - level)
+        sure = self._enclosed(term, coarser, 1 - share)
+        return _joint_interval(term.rows, self._seen(group, term), level + share, sure)
+
+    def _coarser(self, term: Term) -> list[tuple[str, ...]]:
+        """Sets of its attributes whose tables enclose the answers of a group; () is the total.
+
+        All but the whole, of up to ``enclosing_attributes`` attributes; beyond, each attribute.
+        """
+        product, names = term.as_product(), term.attributes
+        if self.method != "tables" or product is None or term.slack or len(names) < 2:
+            return []
+        if not term.is_nonnegative or term.rows > WORKLOAD_LIMITS.array_entries:
+            return []
+        sizes = range(1, len(names) if len(names) <= LIMITS.enclosing_attributes else 2)
+        return [(), *(s for size in sizes for s in combinations(names, size))]
+
+    def _enclosed(self, term: Term, coarser: list[tuple[str, ...]], level: float) -> _Enclosed:
+        """Ends of products from those of their parts, all of which hold together (Theorem 8).
+
+        With coefficients in ``[0, m_a]`` along attribute a an answer is at most the product of m
+        over the attributes that a part leaves out, times the part; and with coefficients 0 and 1 it
+        is at least the sum of its parts along single attributes, less the total once for each but
+        one.
+        """
+        product = term.as_product()
+        assert product is not None  # noqa: S101  ``_coarser`` is empty where it is none
+        each = 1 - (1 - level) / len(coarser)
+        shape = tuple(q.rows for _, q in product.factors)
+        maximum = {n: float(once(q.coefficient_bounds()[1]).max()) for n, q in product.factors}
+        low, high = np.full(shape, -np.inf), np.full(shape, np.inf)
+        least, total, centre = np.zeros(shape), np.inf, np.full(shape, np.inf)
+        for names in coarser:
+            factors = tuple(f for f in product.factors if f[0] in names)
+            part = Product(term.domain, "part", 1.0, factors)
+            times = prod(m for n, m in maximum.items() if n not in names)
+            ends = _joint_interval(part.rows, self._tables(part), each)
+            along = [
+                s if n in names else 1 for (n, _), s in zip(product.factors, shape, strict=True)
+            ]
+            top = np.nan_to_num(ends.high, nan=np.inf, posinf=np.inf).reshape(along)
+            middle = np.nan_to_num(ends.centre, nan=np.inf, posinf=np.inf).reshape(along)
+            high = np.minimum(high, times * np.maximum(top, 0.0))
+            centre = np.minimum(centre, times * np.maximum(middle, 0.0))
+            if len(names) == 1:
+                bottom = np.nan_to_num(ends.low, nan=-np.inf, neginf=-np.inf).reshape(along)
+                least = least + bottom
+            elif not names:
+                total = float(np.nan_to_num(ends.high, nan=np.inf)[0])
+        if all(queries.intervals() is not None for _, queries in product.factors):
+            low = np.maximum(low, least - (len(shape) - 1) * total)
+        return _Enclosed(low.reshape(-1), high.reshape(-1), centre.reshape(-1))
 
     def combination(self, coefficients: Mapping[int, Array], level: float) -> TranscriptInterval:
         """The interval of one combination of the answers of some groups, by measured tables.

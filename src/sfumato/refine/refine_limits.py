@@ -323,6 +323,36 @@ class RefineLimits:
     # intervals
     whole_number_rounding: float = 1e-9
     """Relative: ends so near to a whole number are taken for it."""
+    enclosing_share: float = 0.1
+    """The part of what may be missed for coarser answers that enclose one of an adaptive release:
+    intervals of what was measured are two percent wider for it at 95%."""
+    enclosing_attributes: int = 4
+    """Attributes of a table up to which all of its margins enclose it, at most 15 of them."""
+    calibrated_answers: int = 200
+    """Like answers below which their error is not estimated: their intervals are of the noise."""
+    calibrated_noise: float = 2.5
+    """Standard errors by which the estimated squared error is raised before intervals are made."""
+    calibrated_pairs: int = 4
+    """Pairs of public draws of the noise that tell how much answers share."""
+    calibrated_level: float = 0.95
+    """The level at which the next two were fixed."""
+    calibrated_below: float = 2.0
+    """The part of a calibrated interval of 95% below the answer, in estimated errors; with the
+    next fixed on made-up tables (``python -m bench intervals``)."""
+    calibrated_above: float = 3.0
+    """The part above: a small published count hides a larger one more often than the reverse."""
+    calibrated_floor: float = 0.02
+    """What is added to a count for its error, as a share of the mean count; at least one record."""
+    calibrated_least: float = 0.25
+    """The least dispersion of a count, in counts; records that are drawn independently have 1."""
+    calibrated_gain: float = 0.9
+    """The part of the noise that the estimated error must stay below for intervals to shrink."""
+    calibrated_freedom: float = 4.0
+    """Degrees of freedom of Student's law by which ends grow with the level: errors of like counts
+    have longer tails than noise."""
+    calibrated_far: float = 0.1
+    """The part of what may be missed for which the interval of the noise is wide enough to cut a
+    calibrated one."""
     bootstrap_draws: int = 200
     """Releases that a bootstrap repeats; the 95% quantile is then the tenth largest error."""
     bootstrap_errors: int = 2**26

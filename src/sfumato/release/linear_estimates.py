@@ -45,7 +45,7 @@ from sfumato.planning.forecast import (
 from sfumato.planning.views import Viewed
 from sfumato.privacy.noise_laws import NoiseTails
 from sfumato.refine.consistency import Refined
-from sfumato.refine.intervals import Bootstrap, Bounds, sure_bounds
+from sfumato.refine.intervals import Bootstrap, Bounds, Calibrated, sure_bounds
 from sfumato.refine.reconstruct import ReleasedTable, reconstruct, released_tables, released_total
 from sfumato.refine.synthesize import Synthetic, draw_records, synthesize
 from sfumato.release.answers import rollups_of, rows_along, running_totals
@@ -134,8 +134,9 @@ class LinearEstimates:
 
     ``rows`` is the number of records where that is public (``replace-one`` neighbours), ``refined``
     the answers that agree with each other, where there are any, ``constraints`` what all meet.
-    With a ``bootstrap`` intervals are approximate, around the published answers. Further queries
-    need what was ``measured``.
+    With a ``bootstrap`` intervals are approximate, around the published answers. ``laws`` are those
+    of the errors of published answers, from which intervals are made where ``is_calibrated``.
+    Further queries need what was ``measured``.
 
     Neighbours: those of the forecast.
     """
@@ -150,6 +151,8 @@ class LinearEstimates:
     constraints: Constraints | None = None
     bootstrap: Bootstrap | None = None
     measured: Measured | None = None
+    laws: Calibrated | None = None
+    is_calibrated: bool = False
 
     @property
     def workload(self) -> Workload:
@@ -170,6 +173,7 @@ class LinearEstimates:
             unbiased if self.refined is None else self.refined.answers[term],
             self.bounds(self.forecast.workload.terms[term]) if self.is_projected else None,
             self.bootstrap,
+            self.laws if self.is_calibrated else None,
         )
 
     def value(self, term: int) -> Array:
@@ -183,9 +187,21 @@ class LinearEstimates:
     def interval(self, term: int, level: float) -> tuple[Array, Array]:
         """Ends that enclose each true answer of a group with probability at least ``level``.
 
-        Approximately so, with a bootstrap (``refine/intervals.py``).
+        Approximately so, where calibrated or with a bootstrap (``refine/intervals.py``).
         """
         return self.group(term).interval(level)
+
+    @property
+    def estimated_error(self) -> float | None:
+        """About the root mean square error of published answers; None where nothing tells it.
+
+        By held-out noise (``refine/intervals.py``); groups without a law count with their noise.
+        """
+        if self.laws is None:
+            return None
+        pairs = zip(self.laws.laws, self.forecast.groups, strict=True)
+        squares = [g.queries * (g.rmse if w is None else w.estimate) ** 2 for w, g in pairs]
+        return sqrt(sum(squares) / self.workload.queries)
 
     def interval_count(self, term: int) -> int:
         """The number of its queries: every answer has an interval."""
@@ -334,7 +350,9 @@ class LinearEstimates:
         strategy = _asking(self.forecast.strategy, work)
         derived = replace(self.forecast, workload=work, strategy=strategy, bound=None)
         unbiased = reconstruct(derived, self.measured)
-        return replace(self, forecast=derived, unbiased=unbiased, refined=None, bootstrap=None)
+        return replace(
+            self, forecast=derived, unbiased=unbiased, refined=None, bootstrap=None, laws=None
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,6 +365,7 @@ class LinearAnswers:
     agreed: Array
     bounds: Bounds | None
     bootstrap: Bootstrap | None
+    laws: Calibrated | None = None
 
     @cached_property
     def _law(self) -> _GroupLaw:
@@ -365,12 +384,32 @@ class LinearAnswers:
         """The ends of the intervals."""
         value = centre = self.value(rows)
         if self.bootstrap is None:
-            centre, half = self.unbiased[rows], self._law.half_widths(level, rows)
+            low, high = self._of_noise(rows, level)
+            centre = self.unbiased[rows]
         else:
             half = self.bootstrap.half_widths(self.term, level)[rows]
+            low, high = centre - half, centre + half
+        if self.laws is not None:
+            proved = partial(self._possible, rows)
+            errors = self.standard_error(rows)
+            low, high = self.laws.interval(self.term, level, value, errors, proved)
+            centre = np.where((low <= value) & (value <= high), value, centre)
         if self.bounds is None:
-            return centre - half, centre + half
-        return self.bounds.at(rows).interval(centre - half, centre + half, centre, value)
+            return low, high
+        return self.bounds.at(rows).interval(low, high, centre, value)
+
+    def _possible(self, rows: slice, level: float) -> tuple[Array, Array]:
+        """The interval of the noise, cut to what is sure."""
+        ends = self._of_noise(rows, level)
+        if self.bounds is None:
+            return ends
+        bounds = self.bounds.at(rows)
+        return bounds.clamp(ends[0]), bounds.clamp(ends[1])
+
+    def _of_noise(self, rows: slice, level: float) -> tuple[Array, Array]:
+        """The interval of the noise, uncut."""
+        centre, half = self.unbiased[rows], self._law.half_widths(level, rows)
+        return centre - half, centre + half
 
     def numbers(self, level: float, rows: slice = ALL) -> tuple[Array, ...]:
         """Value, standard error, low, high and the unbiased answer."""

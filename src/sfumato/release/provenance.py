@@ -158,7 +158,7 @@ def adaptive_provenance(
         "certificate": None,
         "projection": "all answers come from one estimate",
         "constraints": constraints,
-        "intervals": "from the noise of the steps that tell an answer; none for other answers",
+        "intervals": "from the noise of the steps that tell an answer or enclose it; else none",
         **_settled(plan, rows, entry),
         "rounds": rounds,
     }

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
@@ -31,7 +31,7 @@ from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
 from sfumato.refine.consistency import Projection, Refined, Unrefined, check_projection, refined
-from sfumato.refine.intervals import Intervals, bootstrapped
+from sfumato.refine.intervals import Intervals, bootstrapped, calibrated
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.shrink import PublicRecords
 from sfumato.release.answers import (
@@ -159,8 +159,9 @@ class Release:
                 guesses or a prior where noise asks for it.
             constraints: Public knowledge that all answers meet together; where that cannot be done,
                 each one.
-            intervals: Those of the noise, or approximate ones by ``"bootstrap"``, with which
-                nothing is drawn towards guesses.
+            intervals: Those of the noise, ``"calibrated"`` ones that shrink with the error of the
+                answers, or approximate ones by ``"bootstrap"``, with which nothing is drawn towards
+                guesses.
             public: Records that anybody may see: one more guess.
             entry: The debit that paid for it.
             is_stored: Whether it had paid before.
@@ -177,7 +178,7 @@ class Release:
         agreed = None
         if project is True or project == "nearest":
             # A bootstrap knows nothing of the bias of a guess, so none is taken up with it.
-            shrinks = project is True and intervals == "noise"
+            shrinks = project is True and intervals != "bootstrap"
             refine = partial(_refined, planned, measured, shrinks, public, constraints)
             agreed = refine(answers, progress=progress)
         repeated = None
@@ -188,12 +189,18 @@ class Release:
             unbiased = reconstruct(forecast, measured)
             agreed = None if agreed is None else agreed.seen(forecast.strategy.normal)
             repeated = None if repeated is None else repeated.seen(forecast.strategy.normal)
+        laws = None if agreed is None else calibrated(forecast, agreed)
+        agreed = None if agreed is None else replace(agreed, squares=())
+        if repeated is not None:
+            how = repeated.describe()
+        else:
+            how = NOISE_INTERVALS if intervals == "noise" or laws is None else laws.describe()
         record = provenance_of(
             forecast,
             rows=measured.rows,
             projection=projection_in_words(is_projected, agreed),
             constraints=constraints_record(constraints, agreed is not None),
-            intervals=NOISE_INTERVALS if repeated is None else repeated.describe(),
+            intervals=how,
             entry=entry,
             facts=provenance,
         )
@@ -206,6 +213,8 @@ class Release:
             constraints,
             repeated,
             measured,
+            laws,
+            intervals == "calibrated" and laws is not None,
         )
         return cls(estimates, record, forecast.budget, forecast.cost, is_stored, entry)
 

@@ -493,10 +493,30 @@ def _reading(release: Release, level: float) -> str:
             f"probability {level:.4g}, is <b>{repeated.describe()}</b>. Intervals of chosen ranges "
             "and of quantiles are not: they come from the noise."
         )
+    elif estimates.is_calibrated and estimates.laws is not None:
+        held = (
+            f"Its interval from <i>low</i> to <i>high</i>, meant to hold the true number with "
+            f"probability {level:.4g}, is <b>{estimates.laws.describe()}</b>. Intervals of chosen "
+            "ranges and of quantiles are proved: they come from the noise."
+        )
+    sharper = ""
+    if (error := estimates.estimated_error) is not None:
+        sharper = (
+            f"<p><b>Published answers are off by about {error:,.3g} counts</b> (root mean square, "
+            "estimated from held-out noise); the noise by itself is "
+            f"{estimates.forecast.rmse:,.3g}."
+            + (
+                ""
+                if estimates.is_calibrated
+                else ' Release with intervals="calibrated" for intervals around published answers '
+                "that are as short as these are sharp, calibrated and not proved; that is free."
+            )
+            + "</p>"
+        )
     return (
         "<h2>How to read the numbers</h2>"
         f"<p>Every answer is the true number plus random noise. {held} The standard error is the "
-        f"typical size of the noise.{cut}</p>"
+        f"typical size of the noise.{cut}</p>{sharper}"
         "<p>Two answers whose intervals overlap may well be equal. "
         f"{together}</p>"
     )

@@ -623,8 +623,8 @@ class Plan(ReleasePlan["Release"]):
                 each by itself, False does neither.
             constraints: Public knowledge that answers keep; what contradicts itself or a public
                 number of records is refused before anything is spent.
-            intervals: ``"noise"``, or ``"bootstrap"`` for shorter ones that are approximate
-                (docs/releases.md).
+            intervals: ``"noise"``; ``"calibrated"`` for ends that are as near as the answers are
+                sharp (calibrated, not proved); or ``"bootstrap"`` (docs/releases.md).
             name: The table's in the ledger; needed for a table in memory.
             key: The request's in the ledger; the digest of the request if None.
             former: Keys under which an earlier version may have stored the same request.

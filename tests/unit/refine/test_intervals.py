@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,12 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import sfumato as sf
-from sfumato.refine.intervals import Bounds, sure_bounds
+from sfumato.errors import WorkloadError
+from sfumato.measurement import Measured
+from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.refine.consistency import Refined, refined
+from sfumato.refine.intervals import Bounds, ErrorLaw, calibrated, check_intervals, sure_bounds
+from sfumato.release.linear_estimates import LinearEstimates
 from tests.shared.dense import dense_workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})
@@ -147,3 +154,106 @@ def test_no_interval_starts_at_minus_zero():
     low, _ = bounds.interval(centre - 3, centre + 3, centre, centre)
     assert np.signbit(np.ceil(-1e-9))  # what rounding alone would give
     assert not np.signbit(low).any()
+
+
+# Calibrated intervals
+
+LONG = sf.Domain({f"x{i}": size for i, size in enumerate((4, 5, 6, 3, 7, 10, 9, 5, 2, 2, 8))})
+
+
+def test_an_error_is_that_of_the_noise_or_of_the_count_whichever_is_less():
+    law = ErrorLaw(tau=4.0, floor=1.0, estimate=1.0, raised=1.0)
+    values, noise = np.array([0.0, 10.0, 1000.0, 5.0]), np.array([20.0, 20.0, 20.0, 0.0])
+    errors = law.errors(values, noise)
+    assert (errors <= noise).all()
+    assert (errors <= np.sqrt(4 * (values + 1))).all()
+    assert np.all(np.diff(errors[:3]) > 0)
+
+
+def test_calibrated_intervals_need_estimates_that_are_weighed():
+    forecast = sf.plan(WORKS["tables"](), sf.Budget(epsilon=1, delta=1e-6)).forecast
+    with pytest.raises(WorkloadError, match="leave project out"):
+        check_intervals("calibrated", forecast, "nearest", None)
+    with pytest.raises(WorkloadError, match="calibrated"):
+        check_intervals("sharp", forecast, True, None)
+
+
+def kinds_of_records(seed: int) -> np.ndarray:
+    """Three thousand records of six kinds, each with skewed attributes."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(6, 3000, p=1 / np.arange(1, 7) / (1 / np.arange(1, 7)).sum())
+    columns = []
+    for size in LONG.shape:
+        shares = rng.dirichlet(np.full(size, 0.5), 6).cumsum(axis=1)
+        columns.append((rng.random((3000, 1)) > shares[kind]).sum(axis=1).clip(0, size - 1))
+    return np.column_stack(columns)
+
+
+@pytest.fixture(scope="module")
+def calibrated_release() -> tuple[LinearEstimates, np.ndarray]:
+    """A release of all pairs beyond listed cells, and the true answers."""
+    work = sf.marginals(LONG, 2)
+    budget = sf.Budget(epsilon=0.2, delta=1e-9)
+    forecast = sf.plan(work, budget, mechanism="factorization").forecast.in_normal_form
+    work = forecast.workload
+    codes = kinds_of_records(3)
+    truth = []
+    for term in work.terms:
+        shape = tuple(LONG[n].size for n in term.attributes)
+        at = [codes[:, LONG.index(n)] for n in term.attributes]
+        truth.append(np.bincount(np.ravel_multi_index(at, shape), minlength=int(np.prod(shape))))
+    exact = np.concatenate(truth).astype(float)
+    noisy = exact + next(drawn_noise(forecast, Draws("calibrated"), 1))
+    parts = np.split(noisy, np.cumsum([t.rows for t in work.terms])[:-1])
+    published = refined(forecast, Measured((), None), parts, shrinks=True)
+    assert isinstance(published, Refined)
+    laws = calibrated(forecast, published)
+    assert laws is not None
+    return LinearEstimates(
+        forecast, parts, None, True, published, laws=laws, is_calibrated=True
+    ), exact
+
+
+def test_calibrated_intervals_hold_and_are_shorter_than_those_of_the_noise(calibrated_release):
+    estimates, truth = calibrated_release
+    plain = replace(estimates, is_calibrated=False)
+    groups = range(len(estimates.workload.terms))
+    ends = [np.concatenate([estimates.interval(t, 0.95)[i] for t in groups]) for i in (0, 1)]
+    wide = [np.concatenate([plain.interval(t, 0.95)[i] for t in groups]) for i in (0, 1)]
+    value = np.concatenate([estimates.value(t) for t in groups])
+    held = (ends[0] <= truth) & (truth <= ends[1])
+    assert held.mean() > 0.93
+    by_size = np.array_split(held[np.argsort(truth, kind="stable")], 10)
+    assert min(part.mean() for part in by_size) > 0.88
+    # Taken to whole numbers one may be longer by less than one.
+    assert (ends[1] - ends[0] <= wide[1] - wide[0] + 1 + 1e-9).all()
+    assert ((ends[0] <= value) & (value <= ends[1])).all()
+    error = np.sqrt(np.mean((value - truth) ** 2))
+    assert np.median(ends[1] - ends[0]) / 2 < 2.5 * error
+    assert np.median(ends[1] - ends[0]) < 0.8 * np.median(wide[1] - wide[0])
+    estimate = estimates.laws.laws[0]
+    assert estimate.estimate == pytest.approx(error, rel=0.25)
+
+
+def test_a_third_of_a_calibrated_interval_would_be_noticed(calibrated_release):
+    estimates, truth = calibrated_release
+    groups = range(len(estimates.workload.terms))
+    ends = [np.concatenate([estimates.interval(t, 0.95)[i] for t in groups]) for i in (0, 1)]
+    value = np.concatenate([estimates.value(t) for t in groups])
+    short = [value + (end - value) / 3 for end in ends]
+    assert ((short[0] <= truth) & (truth <= short[1])).mean() < 0.9
+
+
+def test_higher_levels_have_longer_calibrated_intervals(calibrated_release):
+    estimates, _ = calibrated_release
+    widths = [np.subtract(*estimates.interval(0, level)[::-1]).mean() for level in (0.5, 0.9, 0.99)]
+    assert widths == sorted(widths)
+
+
+def test_few_answers_keep_the_intervals_of_the_noise(calibrated_release):
+    estimates, _ = calibrated_release
+    published = estimates.refined
+    one = sf.Workload(LONG, estimates.workload.terms[:1])
+    few = replace(published, answers=published.answers[:1], squares=published.squares[:1])
+    forecast = sf.plan(one, sf.Budget(epsilon=1, delta=1e-9)).forecast
+    assert calibrated(forecast, few) is None

@@ -77,9 +77,40 @@ def test_tables_tell_sums_of_their_cells_and_nothing_else():
         found = told(work, [step]).interval(group, 0.9)
         assert found.centre.tolist() == pytest.approx(list(values))
         assert (found.low < found.centre).all()
+    single = Step((1,), measured(np.arange(2.0), law))
+    assert np.isnan(told(work, [single]).interval(1, 0.9).low).all()
     single = Step((0,), measured(np.arange(3.0), law))
-    assert np.isnan(told(work, [single]).interval(0, 0.9).low).all()
     assert np.isfinite(told(work, [single]).interval(1, 0.9).low).all()
+
+
+def enclosed(claim: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which pairs lie in intervals of ``claim`` times the noise; no step measured the pairs."""
+    rng = np.random.default_rng(seed)
+    truth = np.array([[40.0, 0.0], [3.0, 25.0], [0.0, 2.0]])
+    work = sf.marginals(DOMAIN, [["a", "b"]])
+    law, said = BlockNoise("gaussian", 2**14, 10), BlockNoise("gaussian", int(2**14 * claim), 10)
+    steps = []
+    for place, table in (((0,), truth.sum(axis=1)), ((1,), truth.sum(axis=0))):
+        noisy = table + law.scale * rng.standard_normal(len(table))
+        steps.append(Step(place, measured(noisy, said)))
+    found = told(work, steps).interval(0, 0.9)
+    flat = truth.reshape(-1)
+    return (found.low <= flat) & (flat <= found.high), found.high - np.maximum(found.low, 0)
+
+
+def test_answers_that_no_step_tells_are_enclosed_by_coarser_ones():
+    """Theorem 8: a cell is at most each of its margins, and at least what margins leave to it."""
+    hits = np.concatenate([enclosed(1.0, seed)[0] for seed in range(200)])
+    assert stats.binomtest(int(hits.sum()), hits.size, 0.9, "less").pvalue > ALPHA
+    wide = enclosed(1.0, 0)[1]
+    assert np.isfinite(wide).all()
+    assert wide[4] < wide[0]  # a rare value bounds its cells
+
+
+def test_ends_from_coarser_answers_with_less_noise_than_there_was_would_be_noticed():
+    hits = np.stack([enclosed(0.02, seed)[0] for seed in range(200)])
+    least = hits.mean(axis=0).min()
+    assert stats.binomtest(round(200 * least), 200, 0.9, "less").pvalue < ALPHA
 
 
 def test_queries_tell_themselves():
