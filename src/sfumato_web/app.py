@@ -171,8 +171,8 @@ class ServerState:
         self._workers = Scheduler(limits.workers, limits.workers_per_analyst, limits.waiting)
         self._readers = Scheduler(LIMITS.reader_threads, 1, limits.concurrent, "sfumato reader")
         self.datasets: dict[str, GuardedDataset] = {}
-        self.jobs = Jobs(self.store, self._workers)
         try:
+            self.jobs = Jobs(self.store, self._workers)
             for name, dataset in config.datasets.items():
                 self.datasets[name] = GuardedDataset(
                     dataset, config, self.store, self.metrics, self.log

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import httpx
 import uvicorn
 from fastapi.testclient import TestClient
 
@@ -96,6 +97,11 @@ def asked(epsilon: float = 1.0, **more: object) -> dict[str, object]:
 
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
+
+
+def fixed_headers(reply: httpx.Response) -> list[tuple[str, str]]:
+    """The headers without the random id of the request."""
+    return sorted((k, v) for k, v in reply.headers.multi_items() if k != "x-request-id")
 
 
 def people(rows: int = 400) -> str:

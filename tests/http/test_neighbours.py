@@ -23,6 +23,7 @@ from tests.http.served import (
     Clock,
     asked,
     bearer,
+    fixed_headers,
     people,
     served,
     write_served,
@@ -86,17 +87,12 @@ def test_refusals_are_equal_and_answers_have_one_shape_on_neighbouring_tables(
         assert all(n == names[0] for n in names)
         if replies[0].status_code != 200:
             assert len({r.content for r in replies}) == 1
-            assert len({str(_fixed(r)) for r in replies}) == 1
+            assert len({str(fixed_headers(r)) for r in replies}) == 1
         elif replies[0].headers["content-type"] == "application/json":
             shapes = [json.dumps(_shape(r.json())) for r in replies]
             assert len(set(shapes)) == 1
         else:
             assert len({_figures(r.text) for r in replies}) == 1
-
-
-def _fixed(reply: httpx.Response) -> list[tuple[str, str]]:
-    """Headers without the random id of the request."""
-    return [(k, v) for k, v in reply.headers.multi_items() if k != "x-request-id"]
 
 
 def _figures(text: str) -> str:
