@@ -44,7 +44,7 @@ def test_the_demo_says_where_the_report_is(demo: Path) -> None:
 
 def test_the_demo_writes_exactly_its_files(demo: Path) -> None:
     written = {p.name for p in (demo / "sfumato-demo").iterdir()}
-    assert written == {"answers.parquet", "report.html", "provenance.json"}
+    assert written == {"answers.parquet", "report.html", "provenance.json", "release.zip"}
 
 
 def test_the_answers_have_labels_values_and_error_bars(demo: Path) -> None:

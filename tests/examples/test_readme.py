@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,18 +19,9 @@ def _blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_example_of_the_readme_has_12_lines_and_runs(tmp_path: Path) -> None:
-    code = _blocks(README, "python")[0]
-    assert len(code.strip().splitlines()) <= 12
-    ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert re.match(r"180 queries by \S+: typical error \d+\.\d counts\n", ran.stdout)
-    assert "Preschool" in ran.stdout
-    saved = {p.name for p in (tmp_path / "adult-release").iterdir()}
-    assert saved == {"answers.parquet", "report.html", "provenance.json"}
-    assert (tmp_path / "adult.ledger").exists()
+def test_the_example_of_the_readme_has_12_lines_at_most() -> None:
+    """``tests/whole/test_wheel.py`` runs it, outside of the repository."""
+    assert len(_blocks(README, "python")[0].strip().splitlines()) <= 12
 
 
 def test_the_example_of_the_notes_runs() -> None:

@@ -64,8 +64,12 @@ def test_the_package_is_the_wheel_and_whole(commands: Path, tmp_path: Path) -> N
 
 def test_the_first_example_of_the_readme_runs(commands: Path, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(_blocks("python")[0])
-    assert "Preschool" in _ran(commands / "python", "example.py", cwd=tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} >= {"adult.ledger", "adult-release"}
+    shown = _ran(commands / "python", "example.py", cwd=tmp_path)
+    assert re.match(r"180 queries by \S+: typical error \d+\.\d counts\n", shown)
+    assert "Preschool" in shown
+    assert (tmp_path / "adult.ledger").exists()
+    saved = {p.name for p in (tmp_path / "adult-release").iterdir()}
+    assert saved == {"answers.parquet", "report.html", "provenance.json", "release.zip"}
 
 
 def test_the_commands_of_the_readme_run(commands: Path, tmp_path: Path) -> None:
