@@ -14,7 +14,9 @@ arithmetic. Two bounds are proved, and the lesser is the one (``docs/proofs/join
       P(|sum_j a_j L_j| > t) <= e^(-theta t) prod_{j > 1} 1 / (1 - theta^2 a_j^2),
 
   exact for a single draw, and twice that, by the union bound, where noise is drawn in whole steps
-  that are no small part of it. The product is bounded by the sums of squares and fourth powers of a
+  that are no small part of it. For sums of many draws the lesser is ``C(theta t) prod_j 1 / (1 -
+  theta^2 a_j^2)``, ``C(x) = max_s erfc(sqrt(x / 2s)) e^(-x s / 2)``, which is exact to within
+  percents for normal sums. The products are bounded by the sums of squares and fourth powers of a
   row, which every strategy knows. Exact where answers are independent; above the truth where errors
   hang together.
 * *by simulation*: the very noise is drawn N times, on its grid, from a public seed, and ``max_q
@@ -30,7 +32,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from math import exp, floor, inf, ldexp, log1p, sqrt
+from math import exp, floor, inf, ldexp, log, log1p, pi, sqrt
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -193,8 +195,11 @@ class _Tails(Protocol):
     def deviations(self) -> Array:
         """``sqrt(sum_j r_j^2 scale_j^2)`` of every class, at most."""
 
-    def above(self, t: Array) -> Array:
-        """The probability of every class, each at its own t of 0 or more."""
+    def above(self, t: Array, is_smooth: bool) -> Array:
+        """The probability of every class, each at its own t of 0 or more.
+
+        ``is_smooth``: of real Laplace variables, not of whole steps that are no small part of them.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +218,8 @@ class _Classes:
     def exponent(self, t: float, times: float = 1.0) -> float:
         """``-ln prod_q P(|e_q| <= t)``, or more, where steps raise tails so many times."""
         rest = t - self.biases
-        above = np.minimum(times * self.tails.above(np.maximum(rest, 0.0)), 1.0)
+        reached = self.tails.above(np.maximum(rest, 0.0), is_smooth=times == 1)
+        above = np.minimum(times * reached, 1.0)
         tails = np.where(self.tails.deviations > 0, above, 0.0)
         with np.errstate(divide="ignore"):
             return float(-(self.times * np.log1p(-np.where(rest < 0, 1.0, tails))).sum())
@@ -225,7 +231,7 @@ class _Gaussian:
 
     deviations: Array
 
-    def above(self, t: Array) -> Array:
+    def above(self, t: Array, is_smooth: bool) -> Array:  # noqa: ARG002
         from scipy.special import erfc
 
         sizes = np.where(self.deviations > 0, self.deviations, 1.0)
@@ -234,18 +240,52 @@ class _Gaussian:
 
 @dataclass(frozen=True, slots=True)
 class _Laplace:
-    """Sums of Laplace variables: ``theta`` that are tried, and the logarithm of the product.
+    """Sums of Laplace variables: ``theta`` that are tried, and the logarithms of the product.
 
-    ``deviations`` are ``sqrt(sum_j a_j^2)``: the standard deviation is sqrt(2) times that.
+    ``deviations`` are ``sqrt(sum_j a_j^2)``: the standard deviation is sqrt(2) times that. The
+    product ``1 / (1 - theta^2 a_j^2)`` is that over all j, and over all but the greatest.
     """
 
     deviations: Array
     theta: Array
     log_products: Array
+    log_others: Array
 
-    def above(self, t: Array) -> Array:
-        exponents = (self.log_products - self.theta * t[:, None]).min(axis=1)
+    def above(self, t: Array, is_smooth: bool) -> Array:
+        """Claims 2 and 5 of docs/proofs/joint-error.md, whichever is less."""
+        tilted = self.theta * t[:, None]
+        exponents = (self.log_others - tilted).min(axis=1)
+        if is_smooth:  # any theta will do: that of the least without C is next to the best
+            own = (self.log_products - tilted).argmin(axis=1)[:, None]
+            product, place = (np.take_along_axis(x, own, 1) for x in (self.log_products, tilted))
+            exponents = np.minimum(exponents, (product + _mixed(place))[:, 0])
         return np.asarray(np.exp(np.minimum(exponents, 0.0)), dtype=np.float64)
+
+
+def _mixed(x: Array) -> Array:
+    """``ln C(x)``, ``C(x) = max_s erfc(sqrt(x / 2s)) e^(-x s / 2)``, rounded up.
+
+    It falls and is convex, so that chords lie above it, and its last value above all after.
+    """
+    places, values = _mixtures()
+    return np.asarray(np.interp(x, places, values), dtype=np.float64)
+
+
+@cache
+def _mixtures() -> tuple[Array, Array]:
+    """Places and values of ``ln C``.
+
+    With ``u^2 = x / s`` it is ``ln 2 + ln Phi(-u) - x^2 / (2 u^2)``, greatest where ``u^3 h(u) =
+    x^2``, h the hazard of the normal law, which rises: so places are computed from u.
+    """
+    from scipy.special import log_ndtr
+
+    u = np.geomspace(LIMITS.mixture_least, LIMITS.mixture_most, LIMITS.mixture_places)
+    below = log_ndtr(-u)
+    hazard = np.exp(-(u**2) / 2 - log(2 * pi) / 2 - below)
+    x = np.sqrt(u**3 * hazard)
+    values = log(2) + below - x**2 / (2 * u**2)
+    return np.append(0.0, x), np.append(0.0, values * (1 - LIMITS.mixture_rounding))
 
 
 def _classes(forecast: Forecast, matrix: Array | csr_array | None) -> _Classes:
@@ -320,8 +360,9 @@ def _of_rows(matrix: Array | csr_array, forecast: Forecast) -> _Laplace:
     np.maximum.at(greatest, of, a)
     held = np.where(greatest > 0, greatest, 1.0)
     shares = (a / held[of]) ** 2
-    products = [summed(-np.log1p(-(x**2) * shares)) + log1p(-(x**2)) for x in _tilts()]
-    return _Laplace(np.sqrt(summed(a**2)), _tilts() / held[:, None], np.stack(products, axis=1))
+    products = np.stack([summed(-np.log1p(-(x**2) * shares)) for x in _tilts()], axis=1)
+    others = products + np.log1p(-(_tilts() ** 2))
+    return _Laplace(np.sqrt(summed(a**2)), _tilts() / held[:, None], products, others)
 
 
 def _of_moments(members: Integers, second: Array, shapes: Array) -> _Laplace:
@@ -337,8 +378,9 @@ def _of_moments(members: Integers, second: Array, shapes: Array) -> _Laplace:
     v, w, low = (c[:, None] for c in of_class)
     w = np.where(w > 0, w, 1.0)
     theta = _tilts() / np.sqrt(w)
-    products = theta**2 * (v - w) - np.log1p(-(theta**2) * w) + np.log1p(-(theta**2) * low)
-    return _Laplace(np.sqrt(of_class[0]), theta, products)
+    products = theta**2 * (v - w) - np.log1p(-(theta**2) * w)
+    others = products + np.log1p(-(theta**2) * low)
+    return _Laplace(np.sqrt(of_class[0]), theta, products, others)
 
 
 @cache
@@ -354,8 +396,12 @@ def _members(values: Array, others: Array) -> Integers:
         levels = [np.ceil(np.log(v) * LIMITS.joint_levels) for v in (values, others)]
     lowest = -float(LIMITS.joint_levels * 2048)  # below the logarithm of any float
     first, second = (np.nan_to_num(x, neginf=lowest, posinf=-lowest) for x in levels)
-    _, members = np.unique(first * (-4 * lowest) + second, return_inverse=True)
-    return np.asarray(members, dtype=np.int64).reshape(-1)
+    first, second = first - first.min(), second - second.min()
+    codes = (first * (second.max() + 1) + second).astype(np.int64)
+    if int(codes.max()) >= LIMITS.joint_codes:
+        return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    places = np.cumsum(np.bincount(codes) > 0, dtype=np.int64) - 1
+    return np.asarray(places[codes], dtype=np.int64)
 
 
 def _totals(members: Integers, values: Array) -> Array:

@@ -107,8 +107,18 @@ class PlanningLimits:
     """Of beta, for public seeds that mislead: so little that it costs no accuracy."""
     equal_variances: float = 2.0**-20
     """Relative: far above the rounding of variances to grids and floats, which it covers."""
-    joint_listed: int = 2**22
+    joint_listed: int = 2**24
     """Answers of a group whose variances are listed; of more the greatest counts for all."""
+    joint_codes: int = 2**24
+    """Pairs of levels of variances that are counted by their number, without sorting."""
+    mixture_least: float = 1e-2
+    """Deviations from which a tail of a normal law of random variance is tabulated: chord to 0."""
+    mixture_most: float = 64.0
+    """Deviations up to which it is: probabilities below 10^-800 do not matter."""
+    mixture_places: int = 4096
+    """Places of that table: its chords are within 10^-5 of the logarithm."""
+    mixture_rounding: float = 1e-9
+    """Relative: covers the rounding of floats in its logarithms."""
     joint_levels: int = 128
     """Classes of variances in a factor of e: rounding up costs 0.4% of a bound."""
     joint_bisections: int = 60

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
@@ -216,16 +216,18 @@ class Normal:
 
         Args:
             term: the number of the asked group.
-            numbers: what gives a number per query of a group of the normal form.
+            numbers: what gives a number per query of a group of the normal form; it is called
+                once for each of these groups, however many pieces lie in it.
             zero: the number of queries that are zero on every cell.
         """
         pieces = self.pieces[term]
         if len(pieces) == 1 and pieces[0].rows is None and pieces[0].term >= 0:
             return _taken(pieces[0], numbers)
         out = np.full(sum(_length(p, self.workload.terms) for p in pieces), zero)
+        once = cache(numbers)
         for piece in pieces:
             if piece.term >= 0:
-                out[slice(None) if piece.rows is None else piece.rows] = _taken(piece, numbers)
+                out[slice(None) if piece.rows is None else piece.rows] = _taken(piece, once)
         return out
 
 

@@ -118,7 +118,7 @@ def test_the_bound_of_a_biased_plan_holds_for_the_worst_data() -> None:
     assert max(misses) > allowed  # a twin without the bias
 
 
-def _tail(scales: list[float], t: float) -> tuple[float, float]:
+def _tail(scales: list[float], t: float, is_smooth: bool = True) -> tuple[float, float]:
     """The bound on ``P(|sum a L| > t)`` by the draws themselves, and by their moments alone."""
     a = np.array(scales)
     strategy = sf.plan(
@@ -130,7 +130,8 @@ def _tail(scales: list[float], t: float) -> tuple[float, float]:
     second = np.array([(a**2).sum()])
     shapes = second**2 / (a**4).sum()
     moments = joint_errors._of_moments(np.zeros(1, dtype=int), second, shapes)
-    return float(rows.above(np.array([t]))[0]), float(moments.above(np.array([t]))[0])
+    at = np.array([t])
+    return float(rows.above(at, is_smooth)[0]), float(moments.above(at, is_smooth)[0])
 
 
 @pytest.mark.parametrize("t", [1.0, 4.0, 12.0, 30.0])
@@ -144,6 +145,51 @@ def test_laplace_tails_are_above_closed_forms(t: float) -> None:
         assert exact * (1 - 1e-9) <= min(rows, moments)
         assert rows <= 1.01 * moments
         assert rows < 3 * exact
+
+
+@pytest.mark.parametrize(("draws", "ratio"), [(12, 1.7), (100, 1.2)])
+def test_tails_of_sums_of_many_draws_are_near_their_law(draws: int, ratio: float) -> None:
+    """A sum of n Laplace variables is a difference of two gamma variables of shape n."""
+    from scipy.integrate import quad
+    from scipy.stats import gamma
+
+    for deviations in (2.0, 4.0, 6.0):
+        t = deviations * (2 * draws) ** 0.5
+        law = quad(
+            lambda y, t=t: gamma.pdf(y, draws) * gamma.sf(t + y, draws),
+            0,
+            5 * draws,
+            epsabs=0,
+            points=[draws],
+        )
+        exact = 2 * law[0]
+        rows, moments = _tail([1.0] * draws, t)
+        assert exact * (1 - 1e-6) < rows < ratio * exact
+        assert rows <= 1.05 * moments
+        assert min(_tail([1.0] * draws, t, is_smooth=False)) > 2 * exact  # exponential moments
+
+
+def test_the_tail_of_a_normal_of_random_variance_is_the_greatest_over_variances() -> None:
+    from scipy.special import erfc
+
+    variances = np.exp(np.linspace(-12, 12, 20_001))
+    for x in (1e-3, 0.1, 1.0, 20.0, 100.0, 300.0):
+        listed = np.log(erfc(np.sqrt(x / 2 / variances)) + 1e-320) - x * variances / 2
+        table = float(joint_errors._mixed(np.array(x)))
+        assert listed.max() <= table < listed.max() + 1e-4 * max(x, 1)
+    assert joint_errors._mixed(np.array(0.0)) == 0.0
+
+
+def test_classes_are_the_same_by_their_numbers_and_by_sorting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(4)
+    values, others = rng.exponential(size=500), rng.integers(1, 9, 500).astype(float)
+    values[:3] = 0.0
+    own = joint_errors._members(values[3:], others[3:])
+    assert len(joint_errors._members(values, others)) == 500
+    monkeypatch.setattr(joint_errors, "LIMITS", replace(joint_errors.LIMITS, joint_codes=1))
+    assert np.array_equal(own, joint_errors._members(values[3:], others[3:]))
 
 
 def test_the_order_statistic_is_that_of_the_binomial_law() -> None:

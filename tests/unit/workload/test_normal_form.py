@@ -225,3 +225,17 @@ def test_tables_have_the_form_that_the_general_way_gives_them(seed: int) -> None
     assert [[p.term for p in found] for found in fast.pieces] == [
         [p.term for p in found] for found in slow.pieces
     ]
+
+
+def test_numbers_of_a_group_are_computed_once_however_many_pieces_lie_in_it() -> None:
+    bits = sf.Domain({f"b{i}": 2 for i in range(4)})
+    work = sf.product(bits, {name: [[1, 1], [0, 1]] for name in bits.names})
+    normal = normal_form.normal_form(work)
+    calls: list[int] = []
+
+    def numbers(term: int) -> np.ndarray:
+        calls.append(term)
+        return np.zeros(normal.workload.terms[term].rows)
+
+    assert len(normal.gather(0, numbers)) == 16
+    assert len(calls) == len(set(calls))
