@@ -351,7 +351,7 @@ def next_release_file(
     lines = [f"{key} = {value}" for key, value in budget.items()]
     if ledger is not None:
         lines[0] = f"{lines[0]}    {why}"
-    kept = "" if ledger is None else f"\n[ledger]\npath = {toml_text(ledger)}\n"
+    section = "" if ledger is None else f"\n[ledger]\npath = {toml_text(ledger)}\n"
     return _NEXT.format(
         name=name,
         source=toml_text(source),
@@ -363,7 +363,7 @@ def next_release_file(
         ways=ways,
         ways_text=pairs if ways == 2 else "a table of the column",
         budget="\n".join(lines),
-        ledger=kept,
+        ledger=section,
     )
 
 

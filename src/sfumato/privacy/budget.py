@@ -242,8 +242,8 @@ class Budget:
         """
         reserve = other.event_delta
         if reserve is not None and self.event_delta is None and self.delta and self.epsilon:
-            kept = reserve if reserve < self.delta else self.delta / 2
-            whole = Budget(self.epsilon, self.delta, pure=self.pure, event_delta=kept)
+            reserved = reserve if reserve < self.delta else self.delta / 2
+            whole = Budget(self.epsilon, self.delta, pure=self.pure, event_delta=reserved)
             return whole.with_lanes_of(other)
         lane = other.gaussian_lane
         if lane is None or self.pure is not None or self.epsilon is None or not self.delta:
