@@ -243,7 +243,7 @@ class Domain:
         """Read the ``[domain]`` tables of a TOML file.
 
         Args:
-            path: The TOML file, or ``"demo:adult"`` for that of the table that comes with sfumato.
+            path: The TOML file, or ``"demo:adult"`` for that of the table that is shipped.
 
         Returns:
             The domain that it declares.
