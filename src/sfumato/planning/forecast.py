@@ -9,12 +9,12 @@ records, and intervals are as much wider as the bias asks for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import sqrt
-from typing import Self
+from typing import Self, overload
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from sfumato.workload.workload import Workload
 __all__ = [
     "ALL",
     "Candidate",
+    "Candidates",
     "Coefficients",
     "CombinationError",
     "ErrorPart",
@@ -142,6 +143,41 @@ class GroupForecast:
     bias: float = 0.0
 
 
+class Candidates(Sequence[Candidate]):
+    """Every mechanism that was considered, in order; forecast when somebody looks.
+
+    ``forecasts`` make them, each once. What they need is let go then.
+    """
+
+    def __init__(self, forecasts: Iterable[Callable[[], Candidate]], chosen: str) -> None:
+        """Those with the name ``chosen`` are marked so."""
+        self._forecasts = tuple(forecasts)
+        self._chosen = chosen
+        self._all: tuple[Candidate, ...] | None = None
+
+    def all(self) -> tuple[Candidate, ...]:
+        """All of them."""
+        if self._all is None:
+            made = [forecast() for forecast in self._forecasts]
+            self._all = tuple(replace(c, is_chosen=c.mechanism == self._chosen) for c in made)
+            self._forecasts = ()
+        return self._all
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Candidate, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Candidate | tuple[Candidate, ...]:
+        """One of them, or several."""
+        return self.all()[index]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._forecasts if self._all is None else self._all)
+
+
 @dataclass(frozen=True, eq=False)
 class Factors:
     """The factorization ``F = R M`` of a plan as matrices, cells in row-major order.
@@ -210,7 +246,7 @@ class Forecast:
     unit: PrivacyUnit | None
     strategy: Strategy
     noise: tuple[BlockNoise, ...]
-    candidates: tuple[Candidate, ...]
+    candidates: Sequence[Candidate]
     bound: float | None = None
     replace_one_bound: float | None = None
     stopped_early: bool = False
@@ -278,18 +314,20 @@ class Forecast:
     @cached_property
     def groups(self) -> tuple[GroupForecast, ...]:
         """The forecast of every group of queries."""
-        totals, greatest = self._group_variances()
+        totals = self._total_variances
         if self.strategy.records is not None:
             pairs = zip(self.workload.terms, totals, strict=True)
             return tuple(self._biased_group(t, *pair) for t, pair in enumerate(pairs))
+        greatest = _maximum_variances(self.strategy, self.block_variances)
         return tuple(
             GroupForecast(term.name, term.rows, sqrt(total / term.rows), sqrt(largest))
             for term, total, largest in zip(self.workload.terms, totals, greatest, strict=True)
         )
 
-    def _group_variances(self) -> tuple[Sequence[float], Sequence[float]]:
-        strategy, noise = self.strategy, self.block_variances
-        return strategy.remembered(("groups", noise), lambda: strategy.group_variances(noise))
+    @property
+    def _total_variances(self) -> Sequence[float]:
+        """The sum of the variances of every group."""
+        return _total_variances(self.strategy, self.block_variances)
 
     def _biased_group(self, t: int, term: Term, total: float) -> GroupForecast:
         squared = self._records**2 * self.strategy.squared_bias(t)
@@ -313,11 +351,12 @@ class Forecast:
     @cached_property
     def rmse(self) -> float:
         """The root mean square error over all queries, in counts; of the worst data, if biased."""
+        totals = self._total_variances
         if self.strategy.records is not None:
-            totals, _ = self._group_variances()
             squared = self._records**2 * self.strategy.squared_bias()
             return sqrt((sum(totals) + squared) / self.workload.queries)
-        return sqrt(sum(g.rmse**2 * g.queries for g in self.groups) / self.workload.queries)
+        pairs = zip(totals, self.workload.terms, strict=True)
+        return sqrt(sum(sqrt(v / t.rows) ** 2 * t.rows for v, t in pairs) / self.workload.queries)
 
     @property
     def weighted_rmse(self) -> float:
@@ -326,9 +365,14 @@ class Forecast:
         Sums weigh by the reciprocal of their greatest coefficient, so that this is in counts where
         sums of other units are asked, too.
         """
-        pairs = [(g, t.weight**2) for g, t in zip(self.groups, self.workload.terms, strict=True)]
-        weights = sum(g.queries * weight for g, weight in pairs)
-        return sqrt(sum(g.rmse**2 * g.queries * weight for g, weight in pairs) / weights)
+        weights = sum(t.rows * t.weight**2 for t in self.workload.terms)
+        if self.strategy.records is not None:
+            pairs = [(g.rmse**2, t) for g, t in zip(self.groups, self.workload.terms, strict=True)]
+        else:
+            terms = self.workload.terms
+            totals = self._total_variances
+            pairs = [(sqrt(v / t.rows) ** 2, t) for v, t in zip(totals, terms, strict=True)]
+        return sqrt(sum(square * t.rows * t.weight**2 for square, t in pairs) / weights)
 
     @property
     def largest_error(self) -> float:
@@ -344,7 +388,7 @@ class Forecast:
         if self.neighbours == "add-remove":
             return self.strategy.gamma
         strategy = self.strategy
-        totals, _ = strategy.group_variances([share**-2 for share in strategy.shares])
+        totals = strategy.total_variances([share**-2 for share in strategy.shares])
         power = strategy.squared_sensitivity(self.neighbours, self._drops)
         return sqrt(float(np.sum(totals)) * power / self.workload.queries)
 
@@ -410,12 +454,11 @@ class Forecast:
 
     def _objective_variance(self, strategy: Strategy, noise: tuple[float, ...]) -> float:
         """What the objective makes small: the sum, or the greatest, by the weights of the terms."""
-        totals, greatest = strategy.remembered(
-            ("groups", noise), lambda: strategy.group_variances(noise)
-        )
         weights = [t.weight**2 for t in strategy.workload.terms]
         if self.objective == "max":
+            greatest = _maximum_variances(strategy, noise)
             return float(max(w * v for w, v in zip(weights, greatest, strict=True)))
+        totals = _total_variances(strategy, noise)
         return float(sum(w * v for w, v in zip(weights, totals, strict=True)))
 
     @property
@@ -768,3 +811,11 @@ def _numbers(name: str, values: object) -> Array:
     if not np.isfinite(c).all():
         raise WorkloadError(f"the coefficients of group {name!r} must be finite numbers")
     return c
+
+
+def _total_variances(strategy: Strategy, noise: tuple[float, ...]) -> Sequence[float]:
+    return strategy.remembered(("totals", noise), lambda: strategy.total_variances(noise))
+
+
+def _maximum_variances(strategy: Strategy, noise: tuple[float, ...]) -> Sequence[float]:
+    return strategy.remembered(("greatest", noise), lambda: strategy.maximum_variances(noise))

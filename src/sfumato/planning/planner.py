@@ -29,9 +29,9 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.calibrate import calibrate, unit_variances
 from sfumato.planning.forecast import (
     Candidate,
+    Candidates,
     ErrorPart,
     Forecast,
-    GroupForecast,
     allowed_loss,
 )
 from sfumato.planning.mechanisms import FLOORS, MECHANISMS, named
@@ -90,9 +90,7 @@ class Strategies:
     _parts: dict[tuple[object, ...], tuple[ErrorPart, ...]] = field(
         default_factory=dict, init=False, repr=False
     )
-    _unit: dict[tuple[object, ...], tuple[float, float, float]] = field(
-        default_factory=dict, repr=False
-    )
+    _unit: dict[tuple[object, ...], float] = field(default_factory=dict, repr=False)
 
     def named(self, mechanism: str | None) -> list[str]:
         """The mechanisms of this name: the certified optimum, then in the order of effort."""
@@ -134,8 +132,8 @@ class Strategies:
         ``may_drop_records``: a replaced record can fall in no cell.
         """
         key = f"{name}|{self.records}|{loss}" if name == BIASED else name
-        if key not in self._made:
-            self._made[key] = self._built(name, loss, watch)
+        if key not in self._made:  # the first of several threads: errors are known by identity
+            self._made.setdefault(key, self._built(name, loss, watch))
         strategy = self._made[key]
         if isinstance(strategy, PlanError):
             raise strategy
@@ -148,7 +146,7 @@ class Strategies:
             except np.linalg.LinAlgError:
                 raise PlanError(SINGULAR) from None
             check_unbiased(replaced)
-            self._replaced[name, may_drop_records] = replaced
+            self._replaced.setdefault((name, may_drop_records), replaced)
         return self._replaced[name, may_drop_records]
 
     def at_unit_loss(
@@ -157,21 +155,21 @@ class Strategies:
         neighbours: Neighbours,
         unit: PrivacyUnit | None,
         may_drop_records: bool,
-    ) -> tuple[float, float, float]:
-        """Weighted, mean and largest error of a strategy at a privacy loss of 1, without a grid."""
+    ) -> float:
+        """The weighted error of a strategy at a privacy loss of 1, without a grid."""
         key = (id(strategy), neighbours, unit, may_drop_records)
         if key not in self._unit:
             drops = may_drop_records
             noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
-            totals, greatest = strategy.group_variances(noise)
             terms = self.workload.terms
-            groups = [
-                GroupForecast(t.name, t.rows, sqrt(total / t.rows), sqrt(most))
-                for t, total, most in zip(terms, totals, greatest, strict=True)
-            ]
-            mean = sqrt(sum(totals) / self.workload.queries)
-            largest = max(g.largest for g in groups)
-            self._unit[key] = (_weighted(groups, self.workload, self.objective), mean, largest)
+            if self.objective == "max":
+                greatest = strategy.maximum_variances(noise)
+                error = max(sqrt(v) * t.weight for v, t in zip(greatest, terms, strict=True))
+            else:
+                pairs = zip(strategy.total_variances(noise), terms, strict=True)
+                square = sum(sqrt(v / t.rows) ** 2 * t.rows * t.weight**2 for v, t in pairs)
+                error = sqrt(square / _weight(self.workload, "rmse"))
+            self._unit[key] = error
         return self._unit[key]
 
     def shown_at_unit_loss(
@@ -186,14 +184,15 @@ class Strategies:
 
         A query that was asked twice counts twice here, once in what the planner makes small.
         """
-        if written is None or written.normal.is_in_order:
-            return self.at_unit_loss(strategy, neighbours, unit, may_drop_records)[1:]
-        key = (id(strategy), written.digest(), neighbours, unit, may_drop_records)
+        is_planned = written is None or written.normal.is_in_order
+        asked = self.workload if is_planned or written is None else written
+        key = (id(strategy), asked.digest(), neighbours, unit, may_drop_records)
         if key not in self._shown:
             drops = may_drop_records
             noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
-            totals, greatest = Viewed.of(strategy, written).group_variances(noise)
-            self._shown[key] = (sqrt(sum(totals) / written.queries), sqrt(max(greatest)))
+            view = strategy if is_planned else Viewed.of(strategy, asked)
+            totals, greatest = view.group_variances(noise)
+            self._shown[key] = (sqrt(sum(totals) / asked.queries), sqrt(max(greatest)))
         return self._shown[key]
 
     def error_parts(
@@ -291,7 +290,7 @@ def choose(
         strategies.check_rank()
     weight = _weight(workload, objective)
     race = _Race(strategies, budget, neighbours, unit, weight, may_drop_records, written)
-    considered: list[Candidate] = []
+    considered: list[Callable[[], Candidate]] = []
     # Thousands of small products and eigenvalue problems: threads would wait for each other.
     with one_thread():
         for i, name in enumerate(names):
@@ -300,12 +299,12 @@ def choose(
             watch = None if progress is None else partial(_watched, progress, i, len(names), name)
             considered.append(race.run(name, watch))
     if race.best is None:
-        raise PlanError(f"no mechanism fits this workload and budget: {_reasons(considered)}")
+        reasons = _reasons([candidate() for candidate in considered])
+        raise PlanError(f"no mechanism fits this workload and budget: {reasons}")
     best = replace(race.best, stopped_early=race.is_stopped)
     if best.bound is None and objective == "rmse" and neighbours == "add-remove":
         best = replace(best, bound=sum_of_bounds(workload) or None)
-    shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
-    return replace(best, candidates=shown)
+    return replace(best, candidates=Candidates(considered, best.mechanism))
 
 
 def _noise(name: str) -> Noise:
@@ -337,56 +336,92 @@ class _Race:
         """What each kind of noise may lose at this budget; None where it cannot be had."""
         return {noise: allowed_loss(self.budget, noise) for noise in _UNIT_BUDGETS}
 
-    def run(self, name: str, watch: Callable[[str], None] | None) -> Candidate:
-        """Build, calibrate and forecast one mechanism; it enters the race if it fits."""
+    def run(self, name: str, watch: Callable[[str], None] | None) -> Callable[[], Candidate]:
+        """Build, calibrate and forecast one mechanism; it enters the race if it fits.
+
+        Returns:
+            What makes its line beside the others: nothing is worked out that nobody looks at.
+        """
         noise = _noise(name)
         loss = self.losses[noise]
         if loss is None:
-            return Candidate(name, None, None, "needs delta > 0, rho or mu")
+            return partial(Candidate, name, None, None, "needs delta > 0, rho or mu")
         needless = self.needless(name, noise, loss)
-        if needless:
-            return Candidate(name, None, None, needless)
+        beaten = "" if needless else self.beaten(name, noise, loss)
+        if not self.is_large and (beaten or (needless and name in PLAIN)):
+            return partial(self.beside, name, loss)
+        if needless or beaten:
+            return partial(Candidate, name, None, None, needless or beaten)
         try:
-            domain = self.strategies.workload.domain
-            drops = may_lose_a_record(domain, self.unit, self.may_drop_records)
-            strategy = self.strategies.of(name, loss, self.neighbours, drops, watch)
-            if self.unit is not None and self.unit.groups is not None:
-                strategy = self.of_groups(strategy, name, loss)
+            strategy = self.strategy(name, loss, watch)
             rough = self.rough(strategy, loss)
-            whose = (self.written, self.neighbours, self.unit, self.may_drop_records)
-            parts = self.strategies.error_parts(strategy, *whose)
-            algorithm = strategy.algorithm
-            if rough is not None and rough[0] > self.least * LIMITS.rough_ratio:
-                self.note(strategy, rough[0])
-                mean, largest = self.strategies.shown_at_unit_loss(strategy, *whose)
-                return Candidate(name, mean / loss, largest / loss, "", False, algorithm, parts)
-            scales = calibrate(
-                strategy,
-                loss,
-                self.neighbours,
-                self.unit,
-                may_drop_records=self.may_drop_records,
-            )
-            entry = Forecast(
-                self.strategies.workload,
-                self.budget,
-                self.neighbours,
-                self.strategies.objective,
-                self.unit,
-                strategy,
-                scales,
-                (),
-                may_drop_records=self.may_drop_records,
-            )
-            shown = entry if self.written is None else as_asked(entry, self.written)
-            errors = (shown.rmse, shown.largest_error)
-            candidate = Candidate(name, *errors, "", False, algorithm, parts)
+            if rough is not None and rough > self.least * LIMITS.rough_ratio:
+                self.note(strategy, rough)
+                return partial(self.roughly, name, strategy, loss)
+            entry = self.forecast(strategy, loss)
         except PlanError as why:
-            return Candidate(name, None, None, str(why))
+            return partial(Candidate, name, None, None, str(why))
         finally:
             self.is_stopped |= self.strategies.was_stopped(name)
         self.enter(entry)
-        return candidate
+        return partial(self.shown, name, entry)
+
+    def strategy(
+        self, name: str, loss: float, watch: Callable[[str], None] | None = None
+    ) -> Strategy:
+        """The strategy of a mechanism; PlanError says why it does not fit."""
+        domain = self.strategies.workload.domain
+        drops = may_lose_a_record(domain, self.unit, self.may_drop_records)
+        strategy = self.strategies.of(name, loss, self.neighbours, drops, watch)
+        if self.unit is not None and self.unit.groups is not None:
+            strategy = self.of_groups(strategy, name, loss)
+        return strategy
+
+    def forecast(self, strategy: Strategy, loss: float) -> Forecast:
+        """A strategy with the least noise for a privacy loss."""
+        drops = self.may_drop_records
+        scales = calibrate(strategy, loss, self.neighbours, self.unit, may_drop_records=drops)
+        return Forecast(
+            self.strategies.workload,
+            self.budget,
+            self.neighbours,
+            self.strategies.objective,
+            self.unit,
+            strategy,
+            scales,
+            (),
+            may_drop_records=drops,
+        )
+
+    def shown(self, name: str, entry: Forecast) -> Candidate:
+        """One forecast beside the others, of the queries as they were asked."""
+        asked = entry if self.written is None else as_asked(entry, self.written)
+        parts = self.strategies.error_parts(entry.strategy, *self.whose)
+        errors = (asked.rmse, asked.largest_error)
+        return Candidate(name, *errors, "", False, entry.strategy.algorithm, parts)
+
+    def roughly(self, name: str, strategy: Strategy, loss: float) -> Candidate:
+        """The same up to the rounding of noise scales, of what is far behind the best."""
+        mean, largest = self.strategies.shown_at_unit_loss(strategy, *self.whose)
+        parts = self.strategies.error_parts(strategy, *self.whose)
+        return Candidate(name, mean / loss, largest / loss, "", False, strategy.algorithm, parts)
+
+    def beside(self, name: str, loss: float) -> Candidate:
+        """The forecast of a mechanism that cannot win, for those who compare."""
+        try:
+            with one_thread():
+                strategy = self.strategy(name, loss)
+                rough = self.rough(strategy, loss)
+                if rough is not None and rough > self.least * LIMITS.rough_ratio:
+                    return self.roughly(name, strategy, loss)
+                return self.shown(name, self.forecast(strategy, loss))
+        except PlanError as why:
+            return Candidate(name, None, None, str(why))
+
+    @property
+    def whose(self) -> tuple[Workload | None, Neighbours, PrivacyUnit | None, bool]:
+        """Of which queries errors are, and next to whom."""
+        return self.written, self.neighbours, self.unit, self.may_drop_records
 
     def of_groups(self, strategy: Strategy, name: str, loss: float) -> Strategy:
         """The better of what was made for one replaced record and for one added or removed.
@@ -396,24 +431,20 @@ class _Race:
         if self.neighbours == "add-remove" or strategy.records is not None:
             return strategy
         plain = self.strategies.of(name, loss)
-        whose = (self.neighbours, self.unit, self.may_drop_records)
-        errors = [self.strategies.at_unit_loss(s, *whose)[0] for s in (plain, strategy)]
+        errors = [self.strategies.at_unit_loss(s, *self.whose[1:]) for s in (plain, strategy)]
         return plain if errors[0] <= errors[1] else strategy
 
-    def rough(self, strategy: Strategy, loss: float) -> tuple[float, float, float] | None:
-        """Weighted, mean and largest error up to the rounding of noise scales, 2^-16 of them.
+    def rough(self, strategy: Strategy, loss: float) -> float | None:
+        """The weighted error up to the rounding of noise scales, 2^-16 of them.
 
-        They are those at a loss of 1, which are worked out once, over the loss. None where a bias
+        It is that at a loss of 1, which is worked out once, over the loss. None where a bias
         does not scale so, nor Laplace noise in whole steps, which errs less at a large loss.
         """
         if self.best is None or strategy.records is not None:
             return None
         if strategy.noise == "laplace" and whole_gain(loss) * LIMITS.whole_ratio < 1:
             return None
-        whose = (self.neighbours, self.unit, self.may_drop_records)
-        unit = self.strategies.at_unit_loss(strategy, *whose)
-        weighted, mean, largest = (error / loss for error in unit)
-        return weighted, mean, largest
+        return self.strategies.at_unit_loss(strategy, *self.whose[1:]) / loss
 
     def note(self, strategy: Strategy, error: float) -> None:
         """What a strategy is known by besides its error: its bound holds for all."""
@@ -433,7 +464,7 @@ class _Race:
 
     def enter(self, entry: Forecast) -> None:
         """Compare with the best; its bound holds for all, whoever wins."""
-        error = _weighted(entry.groups, entry.workload, entry.objective)
+        error = _objective_error(entry)
         if self.best is None or error < self.least:
             bounds = None if self.best is None else (self.best.bound, self.best.replace_one_bound)
             self.best, self.least = entry, error
@@ -463,13 +494,13 @@ class _Race:
             return "not tried: the time for planning is up"
         if name == BIASED:  # no bound on unbiased answers holds for it
             return ""
-        if name in PLAIN and not self.is_large:  # what people compare with, in no time
+        if name in PLAIN and not self.is_large and noise == "gaussian":  # it may tie
             return ""
         is_hopeless = LIMITS.hopeless_ratio * self.least < self.least_laplace < inf
         if name == SLOW and is_hopeless and not self.is_matrix:
             times = self.least_laplace / self.least
             return f"not tried: other Laplace noise errs {times:.1f} times as much as the best"
-        return self.proved_worse(best, noise, loss) or self.beaten(name, noise, loss)
+        return self.proved_worse(best, noise, loss)
 
     def proved_worse(self, best: Forecast, noise: Noise, loss: float) -> str:
         """Why no mechanism with this noise need be tried beside the best, by its bound."""
@@ -487,18 +518,16 @@ class _Race:
         return ""
 
     def beaten(self, name: str, noise: Noise, loss: float) -> str:
-        """Why one mechanism cannot win on a large workload, by its groups alone.
+        """Why one mechanism cannot win, by its groups alone.
 
         For add-remove neighbours; a person with more rows only adds to the error.
         """
         floor = FLOORS.get(name)
-        if self.best is None or floor is None:
-            return ""
-        if not self.is_large or self.neighbours != "add-remove":
+        if self.best is None or floor is None or self.neighbours != "add-remove":
             return ""
         unit = sqrt(2) * whole_gain(loss) if noise == "laplace" else 1.0
         least = unit / loss * floor(self.strategies.workload, noise, self.strategies.objective)
-        if least < self.least:
+        if least < self.least * LIMITS.rough_ratio:
             return ""
         if noise == "laplace":
             self.least_laplace = min(self.least_laplace, least)
@@ -514,13 +543,12 @@ def _reasons(considered: list[Candidate]) -> str:
     return "; ".join(f"{note} ({', '.join(names)})" for note, names in by_note.items())
 
 
-def _weighted(groups: Sequence[GroupForecast], workload: Workload, objective: Objective) -> float:
+def _objective_error(entry: Forecast) -> float:
     """The error of the objective, weighted by what matters to the asker."""
-    pairs = list(zip(groups, workload.terms, strict=True))
-    if objective == "max":
+    if entry.objective == "max":
+        pairs = zip(entry.groups, entry.workload.terms, strict=True)
         return max(g.largest * t.weight for g, t in pairs)
-    total = sum(g.rmse**2 * g.queries * t.weight**2 for g, t in pairs)
-    return sqrt(total / sum(g.queries * t.weight**2 for g, t in pairs))
+    return entry.weighted_rmse
 
 
 def _mean_square(strategy: Strategy, noise: Sequence[float]) -> float:

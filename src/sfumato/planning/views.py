@@ -92,22 +92,21 @@ class Viewed(Strategy):
             return self.planned.maximum_variance(whole, block_variances)
         return float(self.variances(term, block_variances).max())
 
-    def group_variances(
-        self, block_variances: Sequence[float]
-    ) -> tuple[Sequence[float], Sequence[float]]:
-        """``total_variance`` and ``maximum_variance`` of every group."""
-        totals, greatest = self.planned.group_variances(block_variances)
-        sums, most = [], []
-        for term in range(len(self.workload.terms)):
-            whole = self._whole(term)
-            if whole is None:
-                own = self.variances(term, block_variances)
-                sums.append(float(own.sum()))
-                most.append(float(own.max()))
-            else:
-                sums.append(float(totals[whole]))
-                most.append(float(greatest[whole]))
-        return sums, most
+    def total_variances(self, block_variances: Sequence[float]) -> Sequence[float]:
+        """``total_variance`` of every group."""
+        totals = self.planned.total_variances(block_variances)
+        return [
+            float(self.variances(term, block_variances).sum() if whole is None else totals[whole])
+            for term, whole in enumerate(self.normal.wholes)
+        ]
+
+    def maximum_variances(self, block_variances: Sequence[float]) -> Sequence[float]:
+        """``maximum_variance`` of every group."""
+        greatest = self.planned.maximum_variances(block_variances)
+        return [
+            float(self.variances(term, block_variances).max() if whole is None else greatest[whole])
+            for term, whole in enumerate(self.normal.wholes)
+        ]
 
     def effective_terms(self, term: int) -> Array:
         """How many equal noises every answer of a group is like."""
@@ -177,12 +176,7 @@ class Viewed(Strategy):
 
     def _whole(self, term: int) -> int | None:
         """The group of the normal form that has the same queries, in whatever order."""
-        pieces = self.normal.pieces[term]
-        if len(pieces) != 1 or pieces[0].rows is not None or pieces[0].term < 0:
-            return None
-        there = self.normal.workload.terms[pieces[0].term].rows
-        is_same = pieces[0].at is None or len(np.unique(pieces[0].at)) == len(pieces[0].at) == there
-        return pieces[0].term if is_same else None
+        return self.normal.wholes[term]
 
     # What is measured is that of the strategy that was planned.
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -245,7 +246,7 @@ class Plan(ReleasePlan["Release"]):
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """Every mechanism that was considered, side by side."""
-        return self.forecast.candidates
+        return tuple(self.forecast.candidates)
 
     @property
     def mechanism(self) -> str:
@@ -1056,7 +1057,7 @@ def plan(
         raise PlanError("shares are parts of a public number of records: say records = that number")
     # Planned for what is asked, not for how it was written.
     built = Strategies(workload.normal.workload, objective, until, folder, most_records, effort)
-    built = built if reuse is None else reuse(built)
+    built = _built_before(built, workload) if reuse is None else reuse(built)
 
     def of_noise(kind: Noise | None) -> Plan:
         spent = budget
@@ -1088,6 +1089,18 @@ def plan(
 
         ledger = Ledger.open(ledger if isinstance(ledger, str) else Path(ledger))
     return fitting(best, ledger, None if noise or mechanism else of_noise, analyst)
+
+
+def _built_before(built: Strategies, workload: Workload) -> Strategies:
+    """Those that were built for the same workload before: only the noise depends on the budget.
+
+    They last as long as the workload. Not where a clock may cut them short, nor with a bias, which
+    depends on the budget.
+    """
+    if built.until < inf or built.records is not None:
+        return built
+    key = ("strategies", built.objective, built.folder, built.steps)
+    return workload.normal.remembered(key, lambda: built)
 
 
 def _check_plan(

@@ -405,13 +405,21 @@ class Reconstruction(ABC):
                 readings[b][i] = sqrt(block_variances[b]) * weights
         return sum((f @ f.T for f in readings.values()), np.zeros((count, count)))
 
+    def total_variances(self, block_variances: Sequence[float]) -> Sequence[float]:
+        """``total_variance`` of every term."""
+        terms = range(len(self.workload.terms))
+        return [self.total_variance(t, block_variances) for t in terms]
+
+    def maximum_variances(self, block_variances: Sequence[float]) -> Sequence[float]:
+        """``maximum_variance`` of every term."""
+        terms = range(len(self.workload.terms))
+        return [self.maximum_variance(t, block_variances) for t in terms]
+
     def group_variances(
         self, block_variances: Sequence[float]
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """``total_variance`` and ``maximum_variance`` of every term."""
-        terms = range(len(self.workload.terms))
-        totals = [self.total_variance(t, block_variances) for t in terms]
-        return totals, [self.maximum_variance(t, block_variances) for t in terms]
+        """``total_variances`` and ``maximum_variances``."""
+        return self.total_variances(block_variances), self.maximum_variances(block_variances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -504,8 +512,7 @@ class Strategy(MeasuredQueries, Reconstruction):
         unit = np.zeros(count)
         for b in range(count):
             unit[b] = 1.0
-            totals, _ = self.group_variances(unit.tolist())
-            out[b] = float(weights @ np.asarray(totals))
+            out[b] = float(weights @ np.asarray(self.total_variances(unit.tolist())))
             unit[b] = 0.0
         return out
 
@@ -572,7 +579,7 @@ class Strategy(MeasuredQueries, Reconstruction):
         """
         terms = self.workload.terms
         if objective == "max":
-            _, greatest = self.group_variances([share**-2 for share in self.shares])
+            greatest = self.maximum_variances([share**-2 for share in self.shares])
             error = max(t.weight**2 * float(v) for t, v in zip(terms, greatest, strict=True))
         else:
             pairs = zip(terms, self._unit_variances(), strict=True)
@@ -587,8 +594,7 @@ class Strategy(MeasuredQueries, Reconstruction):
         return bound / self.workload.queries if objective == "max" else None
 
     def _unit_variances(self) -> list[float]:
-        unit = [share**-2 for share in self.shares]
-        return [self.total_variance(t, unit) for t in range(len(self.workload.terms))]
+        return list(self.total_variances([share**-2 for share in self.shares]))
 
 
 class GaussianStrategy(Strategy):
@@ -610,17 +616,34 @@ class SumOfProducts(GaussianStrategy):
     def _unit_totals(self, term: int) -> Iterator[tuple[int, float]]:
         """What unit noise on each block adds to the total variance of a term."""
 
+    @cached_property
+    def _all_unit_totals(self) -> tuple[Integers, Integers, Array]:
+        """All of `_unit_totals`: terms, blocks and values; they serve every budget."""
+        terms, blocks, values = [], [], []
+        for t in range(len(self.workload.terms)):
+            for b, value in self._unit_totals(t):
+                terms.append(t)
+                blocks.append(b)
+                values.append(value)
+        return np.array(terms, dtype=np.int64), np.array(blocks, dtype=np.int64), np.array(values)
+
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The sum over the blocks, without listing any query."""
-        return sum(block_variances[b] * value for b, value in self._unit_totals(term))
+        return self.total_variances(block_variances)[term]
+
+    def total_variances(self, block_variances: Sequence[float]) -> Sequence[float]:
+        """The same for every term."""
+        terms, blocks, values = self._all_unit_totals
+        parts = np.asarray(block_variances, dtype=np.float64)[blocks] * values
+        sums: list[float] = np.bincount(terms, parts, len(self.workload.terms)).tolist()
+        return sums
 
     def block_errors(self) -> Array:
         """``sum_q w_q^2 |r_q|^2`` of every block, from what it adds to every term."""
-        out = np.zeros(len(self.blocks))
-        for t, term in enumerate(self.workload.terms):
-            for b, value in self._unit_totals(t):
-                out[b] += term.weight**2 * value
-        return out
+        terms, blocks, values = self._all_unit_totals
+        weights = np.array([t.weight**2 for t in self.workload.terms])
+        out = np.bincount(blocks, weights[terms] * values, len(self.blocks))
+        return np.asarray(out, dtype=np.float64)
 
     def _factors(self, term: int) -> dict[str, QuerySet]:
         """The query sets of a term by attribute; none where the term is no product."""

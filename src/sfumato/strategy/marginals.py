@@ -199,13 +199,17 @@ class Marginals(GaussianStrategy):
         parts = np.array([block_variances[b] for b in inside.tolist()]) * self._reading[inside]
         return float(parts.sum() / self._rows[term] ** 2)
 
-    def group_variances(self, block_variances: Sequence[float]) -> tuple[list[float], list[float]]:
-        """``total_variance`` and ``maximum_variance`` of all marginals at once."""
-        each = self.lattice.below(np.asarray(block_variances) * self._reading) / self._rows**2
-        return (each * self._rows).tolist(), each.tolist()
+    def total_variances(self, block_variances: Sequence[float]) -> list[float]:
+        """``total_variance`` of all marginals at once."""
+        return (self._cell_variances(block_variances) * self._rows).tolist()  # type: ignore[no-any-return]
 
-    def _unit_variances(self) -> list[float]:
-        return self.group_variances([share**-2 for share in self.shares])[0]
+    def maximum_variances(self, block_variances: Sequence[float]) -> list[float]:
+        """``maximum_variance`` of all marginals at once."""
+        return self._cell_variances(block_variances).tolist()  # type: ignore[no-any-return]
+
+    def _cell_variances(self, block_variances: Sequence[float]) -> Array:
+        """The variance of the cells of every marginal."""
+        return self.lattice.below(np.asarray(block_variances) * self._reading) / self._rows**2
 
     def maximum_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The exact power: all cells have columns of the same norm in every block."""

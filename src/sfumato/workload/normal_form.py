@@ -27,7 +27,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -69,6 +69,7 @@ __all__ = [
     "normal_form",
 ]
 
+T = TypeVar("T")
 
 # Diagrams of boxes
 
@@ -210,6 +211,32 @@ class Normal:
             len(own) == 1 and own[0].term == t and own[0].rows is None and own[0].at is None
             for t, own in enumerate(self.pieces)
         )
+
+    def remembered(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, once under every key: it lasts as long as the workload."""
+        if key not in self._remembered:
+            self._remembered.setdefault(key, compute())
+        result: T = self._remembered[key]
+        return result
+
+    @cached_property
+    def _remembered(self) -> dict[tuple[object, ...], Any]:
+        return {}
+
+    @cached_property
+    def wholes(self) -> list[int | None]:
+        """For every asked group the one of the normal form with the same queries, if there is one.
+
+        In whatever order, each of them once.
+        """
+        return [self._whole(own) for own in self.pieces]
+
+    def _whole(self, pieces: tuple[Placement, ...]) -> int | None:
+        if len(pieces) != 1 or pieces[0].rows is not None or pieces[0].term < 0:
+            return None
+        at, there = pieces[0].at, self.workload.terms[pieces[0].term].rows
+        is_same = at is None or len(np.unique(at)) == len(at) == there
+        return pieces[0].term if is_same else None
 
     def gather(self, term: int, numbers: Callable[[int], Array], zero: float = 0.0) -> Array:
         """A number per query of an asked group, from those of the groups of the normal form.
