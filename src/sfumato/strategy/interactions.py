@@ -62,11 +62,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from typing import ClassVar
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge
@@ -121,8 +120,14 @@ def interaction_bound(
     if count <= LIMITS.interaction_queries:
         return max(_of_all(groups, *pair) for pair in zip(options, by_set, strict=True))
     best = np.argsort(errors, kind="stable")[: LIMITS.interaction_polar_options].tolist()
-    bounds = [_PinchedClusters(groups, options[i], by_set[i]).bound() for i in best]
-    return max((b for b in bounds if b is not None), default=None)
+    enough = min(errors) / LIMITS.interaction_polar_enough
+    greatest: float | None = None
+    for i in best:
+        bound = _PinchedClusters(groups, options[i], by_set[i]).bound(enough)
+        greatest = max((b for b in (greatest, bound) if b is not None), default=None)
+        if greatest is not None and greatest >= enough**2 * ROUND_DOWN:
+            break
+    return greatest
 
 
 def _measure(names: Names, weights: Mapping[str, Integers]) -> Array:
@@ -239,8 +244,8 @@ class _PinchedClusters:
         )
         return repr(own), *(self.weights[n].tobytes() for n in names)
 
-    def bound(self) -> float | None:
-        """The square of the best value of some rounds."""
+    def bound(self, enough: float = inf) -> float | None:
+        """The square of the best value of some rounds, up to the first that is ``enough``."""
         made: dict[object, tuple[Names, _QueryCluster]] = {}
         for names, kind in self.kind.items():
             if kind not in made:
@@ -258,7 +263,7 @@ class _PinchedClusters:
                 for b, block in cluster.traces_and_blocks(own, alone).items():
                     blocks[kind, _axes(names, b)] = block
             value, contractions = self._value(blocks)
-            if value <= best * (1 + LIMITS.interaction_polar_gain):
+            if value <= best * (1 + LIMITS.interaction_polar_gain) or value >= enough:
                 best = max(best, value)
                 break
             best = value
@@ -808,6 +813,8 @@ def _built(
 def _block_term(domain: Domain, names: Names, solved: _SolvedSet) -> Term:
     label = f"interactions {' x '.join(names) or 'total'}"
     if len(solved.measured) == 1:
+        from scipy.sparse import csr_matrix
+
         entries = csr_matrix(solved.measured[0].entries)
         return Explicit(domain, label, 1.0, names, entries, 0)
     pairs = zip(names, solved.measured, strict=True)

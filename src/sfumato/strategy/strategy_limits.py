@@ -384,6 +384,8 @@ class StrategyLimits:
     """Rounds in which contractions of a lower bound follow each other."""
     interaction_polar_options: int = 3
     """Weights of cells with which the bound of many queries is tried: those of the least error."""
+    interaction_polar_enough: float = 1.005
+    """Times a bound that the least error may be: a better bound tells nobody anything."""
     interaction_polar_gain: float = 1e-4
     """Relative gain of a round of a lower bound below which no other follows."""
     interaction_polar_rows: int = 2**10
