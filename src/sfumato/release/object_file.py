@@ -36,6 +36,7 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SfumatoError
+from sfumato.planning.forecast import Candidates
 from sfumato.text import shown
 from sfumato.types import Array
 from sfumato.version import VERSION
@@ -131,6 +132,8 @@ class _ObjectWriter:
             return value if isfinite(value) else {"float": str(value)}
         if type(value) is tuple:
             return [self.form(v) for v in value]
+        if isinstance(value, Candidates):
+            return self.form(value.all())
         if isinstance(value, np.ndarray):
             return self._array(value)
         if isinstance(value, StructuredLabel):
