@@ -157,8 +157,9 @@ class Candidates(Sequence[Candidate]):
 
     def all(self) -> tuple[Candidate, ...]:
         """All of them."""
+        forecasts = self._forecasts  # before the look at what another thread may have made
         if self._all is None:
-            made = [forecast() for forecast in self._forecasts]
+            made = [forecast() for forecast in forecasts]
             self._all = tuple(replace(c, is_chosen=c.mechanism == self._chosen) for c in made)
             self._forecasts = ()
         return self._all
@@ -175,7 +176,8 @@ class Candidates(Sequence[Candidate]):
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._forecasts if self._all is None else self._all)
+        forecasts = self._forecasts
+        return len(forecasts if self._all is None else self._all)
 
 
 @dataclass(frozen=True, eq=False)

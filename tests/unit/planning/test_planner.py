@@ -14,6 +14,7 @@ import pytest
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning import planner
+from sfumato.planning.forecast import Candidate, Candidates
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planner import Strategies, choose, smallest_budget
 from sfumato.solve import effort
@@ -401,3 +402,35 @@ def test_what_cannot_win_is_not_built_for_many_groups_and_the_choice_stays(
     assert all((errors[c.mechanism] or np.inf) >= few.rmse for c in skipped)
     if budget is APPROXIMATE:
         assert {"laplace", "laplace-groups"} <= {c.mechanism for c in skipped}
+
+
+def test_another_budget_builds_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = sf.Domain({"age": 20, "sex": 2})
+    work, same = (sf.marginals(domain, 2) | sf.prefixes(domain, "age") for _ in range(2))
+    first, fresh = sf.plan(work, sf.Budget(mu=1)), sf.plan(same, sf.Budget(mu=3))
+
+    def refused(*_: object) -> None:
+        raise AssertionError("a strategy was built again")
+
+    monkeypatch.setattr("sfumato.planning.planner.Strategies._built", refused)
+    again = sf.plan(work, sf.Budget(mu=3))
+    assert again.digest() == fresh.digest() != first.digest()
+    with pytest.raises(AssertionError, match="built again"):
+        sf.plan(sf.marginals(domain, 2), sf.Budget(mu=3))
+    monkeypatch.undo()
+    assert again.candidates == fresh.candidates
+
+
+def test_candidates_are_forecast_once_when_somebody_looks() -> None:
+    looked: list[str] = []
+
+    def forecast(name: str) -> Candidate:
+        looked.append(name)
+        return Candidate(name, 1.0, 2.0, "")
+
+    each = Candidates([lambda n=n: forecast(n) for n in ("a", "b")], "b")  # type: ignore[misc]
+    assert len(each) == 2
+    assert not looked
+    assert [c.is_chosen for c in each] == [False, True]
+    assert each[0].mechanism == "a"
+    assert looked == ["a", "b"]
