@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from math import inf
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def bound(work: Workload, monkeypatch: pytest.MonkeyPatch, **limits: int) -> flo
     monkeypatch.setattr(interaction_bounds, "LIMITS", StrategyLimits(**limits))  # type: ignore[arg-type]
     groups = query_groups(work)
     weights = {name: np.array(w) for name, w in UNEVEN.items()}
-    value = interaction_bound(groups, [weights], [collected(groups, weights)], [1.0])
+    value = interaction_bound(groups, [weights], [collected(groups, weights)], [inf])
     assert value is not None
     return value
 
@@ -80,10 +81,36 @@ def test_groups_too_large_for_a_polar_factor_have_no_bound(monkeypatch: pytest.M
     monkeypatch.setattr(interaction_bounds, "LIMITS", limits)
     groups = query_groups(affine(SMALL))
     weights = {name: np.array(w) for name, w in UNEVEN.items()}
-    assert interaction_bound(groups, [weights], [collected(groups, weights)], [1.0]) is None
+    assert interaction_bound(groups, [weights], [collected(groups, weights)], [inf]) is None
 
 
 def test_no_strategy_is_better_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     work = weighted()
     best = dense(work).weighted_error()
     assert bound(work, monkeypatch, interaction_queries=0) <= best * (1 + 1e-9)
+
+
+def test_a_bound_that_is_near_enough_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = StrategyLimits(interaction_queries=0)
+    monkeypatch.setattr(interaction_bounds, "LIMITS", limits)
+    groups = query_groups(weighted())
+    weights = {name: np.array(w) for name, w in UNEVEN.items()}
+    by_set = [collected(groups, weights)] * 2
+    whole = interaction_bound(groups, [weights] * 2, by_set, [inf, inf])
+    assert whole is not None
+    calls: list[float] = []
+    kind = interaction_bounds._PinchedClusters
+
+    class Counted(kind):  # type: ignore[misc,valid-type]
+        def bound(self, enough: float = inf) -> float | None:
+            calls.append(enough)
+            value: float | None = super().bound(enough)
+            return value
+
+    monkeypatch.setattr(interaction_bounds, "_PinchedClusters", Counted)
+    easy = interaction_bound(groups, [weights] * 2, by_set, [0.5 * whole**0.5, inf])
+    assert easy is not None
+    assert easy <= whole
+    assert len(calls) == 1
+    interaction_bound(groups, [weights] * 2, by_set, [inf, inf])
+    assert len(calls) == 3
