@@ -111,7 +111,7 @@ def test_the_command_line_checks_a_configuration(
 def test_the_example_in_the_documentation_is_a_configuration(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
     text = page.split("```toml")[1].split("```")[0]
-    for who in ("ada", "cora"):
+    for who in ("ada", "cora", "prometheus"):
         text = text.replace('"sha256:..."', f'"{hash_of(who)}"', 1)
     path = write_served(tmp_path / "served", text.replace("people.parquet", "people.csv"))
     (path.parent / "release.toml").write_text(
@@ -120,7 +120,7 @@ def test_the_example_in_the_documentation_is_a_configuration(tmp_path: Path) -> 
     found = read_config(path)
     assert set(found.datasets) == {"people", "adult"}
     assert found.datasets["people"].session is not None
-    assert [a.role for a in found.analysts] == ["analyst", "curator"]
+    assert [a.role for a in found.analysts] == ["analyst", "curator", "scraper"]
 
 
 def test_a_spec_without_queries_can_be_served(tmp_path: Path) -> None:
