@@ -222,7 +222,7 @@ class GuardedDataset:
         for entry in entries:
             if entry is not None and entry.sequence > before:
                 self._metrics.debited(self.name, who.name)
-                self._log.debit(self.name, who.name, entry.sequence, entry.cost.as_json(), act)
+                self._log.paid(self.name, who.name, entry.sequence, entry.cost.as_json(), act)
 
     async def check_ledger(self) -> None:
         """Whether the ledger can be written; raises why, if not. Nothing is."""

@@ -101,7 +101,7 @@ class RequestLog:
         if not self._some.is_set():
             self._some.set()
 
-    def debit(self, dataset: str, analyst: str, entry: int | None, cost: object, act: str) -> None:
+    def paid(self, dataset: str, analyst: str, entry: int | None, cost: object, act: str) -> None:
         """Something was spent: a line of its own, and part of that of the request."""
         note = NOTE.get()
         self.spent(note, dataset, analyst, entry, cost, act)
