@@ -239,6 +239,8 @@ class Forecast:
     ``stopped_early`` says that a time limit ended the planning: without one the error may be less.
     ``may_drop_records``: the source is a query, a view or an expression, so that under
     ``replace-one`` a replaced record may leave it, and the number of records is not public.
+    ``undivided`` is the plan whose budget was divided anew for ``divided_for`` records
+    (``division.py``), if it was.
     """
 
     workload: Workload
@@ -253,6 +255,8 @@ class Forecast:
     replace_one_bound: float | None = None
     stopped_early: bool = False
     may_drop_records: bool = False
+    undivided: Forecast | None = None
+    divided_for: int | None = None
 
     @property
     def mechanism(self) -> str:
@@ -262,6 +266,8 @@ class Forecast:
     @cached_property
     def cost(self) -> Cost:
         """What a release debits: never more than the budget."""
+        if self.undivided is not None:
+            return self.undivided.cost
         loss = privacy_loss(
             self.strategy,
             self.noise,

@@ -240,6 +240,22 @@ class PlanningLimits:
     stream_rounded_bits: tuple[int, int] = (20, 36)
     """Noise on rounded values: steps per scale, at least and at most."""
 
+    # division: tables of few and of many attributes
+    expected_square: tuple[float, ...] = (0.03, 0.006)
+    """Squared shares of all cells that pieces of two, three and more attributes have: medians of
+    six tables of people were 0.004 to 0.06 and 0.0003 to 0.016, means two or three times that."""
+    cells_that_matter: float = 50.0
+    """Cells of a piece whose noise counts in full; of more the root, as large tables are mostly
+    empty."""
+    division_least: float = 0.04
+    """Of the planned budget of a piece that is left for it: standard errors grow fivefold."""
+    division_gain: float = 0.03
+    """Of the squared error that is expected: for less the budget is not divided anew."""
+    division_slack: float = 2.0**-20
+    """Of a loss, for scales that are rounded."""
+    division_halvings: int = 60
+    """Of the search for a level: to the last digits of floats."""
+
     # range plans
     range_epsilon: int = 100
     """The largest epsilon of one search: more noise is not taken away, and counts are whole."""

@@ -54,6 +54,7 @@ from sfumato.refine.reconstruct import (
     Fit,
     ReleasedTable,
     fit_answers,
+    inner_tables,
     released_tables,
     released_total,
 )
@@ -76,7 +77,7 @@ from sfumato.refine.shrink import (
     with_prior,
 )
 from sfumato.text import shown
-from sfumato.types import Array, Integers, Mask, Names, Progress
+from sfumato.types import Array, Integers, Names, Progress
 from sfumato.workload.constraints import Constraints, agreed_total
 from sfumato.workload.normal_form import Normal
 from sfumato.workload.sensitivity import greatest_column_power
@@ -296,10 +297,22 @@ class _CellSearch:
     steps: float
     progress: Progress | None = None
 
-    @property
+    @cached_property
     def total(self) -> float | None:
-        """The public number of records."""
-        return None if self.rows is None else float(self.rows)
+        """The number of records: public, or measured well enough to be taken for it."""
+        return self._total(_Numbers(self.forecast, [p.values for p in self.fit.parts]))
+
+    def _total(self, numbers: _Numbers) -> float | None:
+        """As ``total``, of other numbers.
+
+        Where the budget was divided anew (``planning/division.py``) the number of records is known
+        far better than the cells, whose noise, cut at zero, would raise it.
+        """
+        if self.rows is not None:
+            return float(self.rows)
+        if self.forecast.undivided is None:
+            return None
+        return max(1.0, released_total(numbers.tables, None))
 
     @cached_property
     def noise(self) -> float:
@@ -358,7 +371,7 @@ class _CellSearch:
             near = fit_explicit(
                 objective_fit(self.forecast.workload, noisier.answers),
                 self.grid,
-                self.total,
+                self._total(noisier),
                 gap=LIMITS.projection_gap,
                 enough=LIMITS.held_out_gap**2 * self._square,
                 start=nearest,
@@ -374,7 +387,8 @@ class _CellSearch:
                 own.append(likely.answers)
             return np.concatenate([np.stack(own), count * guesses.answers(other)])
 
-        fitted = np.arange(len(points)) < len(estimates)
+        fitted = np.zeros(len(points))
+        fitted[: len(estimates)] = [_trust(self.forecast), 1.0][: len(estimates)]
         shares, _ = _shares(numbers, points, again, self.steps, fitted)
         if shares[0] == 1:
             return self.projected()
@@ -497,6 +511,17 @@ def expected_square(forecast: Forecast) -> float:
     return sum(t.weight**2 * float(v) for t, v in pairs)
 
 
+def _trust(forecast: Forecast) -> float:
+    """How far a projection is trusted beside an estimate with a prior, before there is evidence.
+
+    As far, as it was planned; where the budget was divided anew (``planning/division.py``) less, as
+    all answers together have so much more noise, which the projection cannot tell from data.
+    """
+    if forecast.undivided is None:
+        return 1.0
+    return expected_square(forecast.undivided) / expected_square(forecast)
+
+
 def projected_square(forecast: Forecast, cells: int, total: float | None) -> float:
     """About how far the projection is from the truth, squared, in the norm of the objective.
 
@@ -584,7 +609,8 @@ class _RowSearch:
                 return estimates
             return np.vstack([estimates, np.concatenate(self._local(noisier, count).answers)])
 
-        fitted, tables = np.isin(np.arange(len(points)), (0, 1, 4)), 0 if local is None else 1
+        trust, tables = _trust(self.forecast), 0 if local is None else 1
+        fitted = np.array([trust, 1.0, 0.0, 0.0, trust][: len(points)])
         shares, follows = _shares(numbers, points, again, self.steps, fitted, tables)
         squares = _squared_errors(numbers, shares @ points, follows)
         used = [(near, shares[0]), (likely, shares[1])]
@@ -731,7 +757,12 @@ class _Numbers:
         """The prior of so many records; None where there is no table for it to speak of."""
         if not any(len(t.attributes) > 1 and not t.is_spread for t in self.tables):
             return None
-        return find_prior(self.forecast.workload.domain, self.tables, total)
+        return find_prior(self.forecast.workload.domain, [*self.tables, *self.inner], total)
+
+    @cached_property
+    def inner(self) -> list[ReleasedTable]:
+        """Margins that are known better than the tables say."""
+        return inner_tables(self.forecast, self.tables)
 
     @cached_property
     def by_variance(self) -> Fit:
@@ -755,7 +786,7 @@ class _Numbers:
 
     def with_prior(self, belief: Prior) -> Fit:
         """The same and the prior around independence."""
-        return with_prior(self.by_objective, self.tables, belief.total, belief)
+        return with_prior(self.by_objective, self.tables, belief.total, belief, self.inner)
 
     def split(self, noise: Array) -> _Numbers:
         """What estimates are made of whose judge is the rest (``HeldOut``)."""
@@ -827,7 +858,7 @@ def _shares(
     points: Array,
     again: Callable[[_Numbers, float], Array],
     steps: float,
-    fitted: Mask,
+    fitted: Array,
     tables: int = 0,
 ) -> tuple[Array, Array]:
     """How much of every estimate is in the answers, and how these follow the noise.
@@ -837,7 +868,7 @@ def _shares(
         points: The answers of the estimates, a row each.
         again: The same estimates of other numbers, by at most so many multiplications each.
         steps: Multiplications of a release.
-        fitted: Which of them were fitted to the answers; the others are guesses.
+        fitted: How far they are expected to be in it before there is evidence; 0 for guesses.
         tables: How many of the estimates, the last ones, no histogram has: they are left out
             unless they matter.
 

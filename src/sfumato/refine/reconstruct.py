@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from math import prod, sqrt
 from typing import overload
 
@@ -31,7 +32,9 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.strategy.base import Strategy
+from sfumato.strategy.marginals import Marginals
 from sfumato.types import Array, Names
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
@@ -44,6 +47,7 @@ __all__ = [
     "Tables",
     "fit_answers",
     "fit_measured",
+    "inner_tables",
     "reconstruct",
     "released_tables",
     "released_total",
@@ -135,6 +139,46 @@ def released_tables(forecast: Forecast, answers: Sequence[Array]) -> list[Releas
         if table is not None:
             tables.append(ReleasedTable(term.attributes, table, error, is_spread))
     return tables
+
+
+def inner_tables(forecast: Forecast, tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
+    """Margins of the asked tables that are known better than the cells of these say.
+
+    Where the budget was divided anew (``planning/division.py``), tables of few attributes have much
+    less noise than sums of the cells of larger ones would have, if these were measured one by one.
+    The error of such a margin is that of what it says beyond them: with the larger tables and with
+    each other, as if all were independent, they say as much of each margin as is known of it.
+    """
+    strategy, domain = forecast.strategy, forecast.workload.domain
+    if forecast.undivided is None or not isinstance(strategy, Marginals):
+        return []
+    variances = strategy.inner_variances(forecast.block_variances)
+    by_attributes = {t.attributes: t for t in tables}
+    said: dict[tuple[int, ...], float] = dict.fromkeys(variances, 0.0)
+    holding: dict[tuple[int, ...], ReleasedTable] = {}
+
+    def say(table: ReleasedTable) -> None:
+        places = [domain.index(n) for n in table.attributes]
+        order = np.argsort(places).tolist()
+        for size in range(1, len(places)):
+            for chosen in combinations(order, size):
+                inner = tuple(places[i] for i in chosen)
+                if inner in said:
+                    names = [table.attributes[i] for i in chosen]
+                    said[inner] += table.margin_error(names) ** -2
+                    holding.setdefault(inner, table)
+
+    for table in by_attributes.values():
+        say(table)
+    out = []
+    for inner in sorted(variances, key=len, reverse=True):
+        beyond = 1 / variances[inner] - said[inner]
+        if inner in holding and beyond > LIMITS.inner_table_matters / variances[inner]:
+            names = tuple(domain.names[i] for i in inner)
+            made = ReleasedTable(names, holding[inner].margin(names), beyond**-0.5)
+            out.append(made)
+            say(made)
+    return out
 
 
 def released_total(tables: Sequence[ReleasedTable], rows: int | None) -> float:

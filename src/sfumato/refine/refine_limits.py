@@ -274,6 +274,9 @@ class RefineLimits:
     """Standard errors of its noise by which the prior moves a cell at most: with fewer it helps
     less where attributes are independent, with more it harms single large cells."""
 
+    inner_table_matters: float = 0.01
+    """Of what is known of a margin: if larger tables leave less of it unsaid, it is left out."""
+
     # shrink, consistency: how much of each estimate
     held_out_error: float = 0.2
     """The standard error of a weight from which what was measured is split more than once."""

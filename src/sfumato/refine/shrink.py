@@ -37,7 +37,7 @@ from sfumato.refine.problem import Quadratic, alike
 from sfumato.refine.reconstruct import Fit, FitPart, ReleasedTable
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.nonnegative import onto_weights, project_to_simplex
-from sfumato.types import Array, Integers, Mask, Names
+from sfumato.types import Array, Integers, Names
 from sfumato.workload.queries import Identity
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
@@ -98,7 +98,11 @@ class Prior:
 
 
 def with_prior(
-    fit: Fit, tables: Sequence[ReleasedTable], n: float, prior: Prior | None = None
+    fit: Fit,
+    tables: Sequence[ReleasedTable],
+    n: float,
+    prior: Prior | None = None,
+    inner: Sequence[ReleasedTable] = (),
 ) -> Fit:
     """The fit with a prior for every released table of two attributes or more.
 
@@ -110,9 +114,11 @@ def with_prior(
     least ``|y - b| sqrt(v) / c - v``, with which the prior by itself moves it by c standard errors
     of its noise at most (limited translation: Efron, Morris 1972, "Limiting the risk of Bayes and
     empirical Bayes estimators, part II").
+
+    ``inner`` are margins that are known better than the fit says (``inner_tables``): a part each.
     """
-    prior = find_prior(fit.domain, tables, n) if prior is None else prior
-    several = [t for t in tables if len(t.attributes) > 1 and not t.is_spread]
+    prior = find_prior(fit.domain, [*tables, *inner], n) if prior is None else prior
+    several = [t for t in (*tables, *inner) if len(t.attributes) > 1 and not t.is_spread]
     parts = []
     for table, tau in zip(several, prior.tau, strict=True):
         base = prior.expected(table.attributes)
@@ -122,6 +128,11 @@ def with_prior(
         factors = tuple((a, Identity(fit.domain[a].size)) for a in table.attributes)
         term = Product(fit.domain, f"prior {' x '.join(table.attributes)}", 1.0, factors)
         parts.append(FitPart(term, base.reshape(-1), weights.reshape(-1)))
+    for table in inner:
+        factors = tuple((a, Identity(fit.domain[a].size)) for a in table.attributes)
+        term = Product(fit.domain, f"margin {' x '.join(table.attributes)}", 1.0, factors)
+        precisions = np.full(table.values.size, table.error**-2)
+        parts.append(FitPart(term, table.values.reshape(-1), precisions))
     return Fit(fit.domain, (*fit.parts, *parts))
 
 
@@ -423,16 +434,17 @@ class HeldOut:
     off. Laplace noise is split into parts that are uncorrelated, not independent, so the mean is
     then one to first order.
 
-    ``points`` are the estimates at y, a row each, of which some were ``fitted`` to the answers and
-    others are guesses (None: all were fitted); ``add`` takes in those at y_1. ``follows`` adds up
-    ``z' (x(y_1) - x(y)) / s``, answer by answer, whose mean is the covariance of x and z to first
-    order (Stein 1981, "Estimation of the mean of a multivariate normal distribution").
+    ``points`` are the estimates at y, a row each, of which some were ``fitted`` to the answers, in
+    so many parts, and others are guesses, 0 (None: all were fitted); ``add`` takes in those at y_1.
+    ``follows`` adds up ``z' (x(y_1) - x(y)) / s``, answer by answer, whose mean is the covariance
+    of x and z to first order (Stein 1981, "Estimation of the mean of a multivariate normal
+    distribution").
     """
 
     values: Array
     metric: Array
     points: Array
-    fitted: Mask | None = None
+    fitted: Array | None = None
     gram: Array = field(init=False)
     pull: Array = field(init=False)
     follows: Array = field(init=False)
@@ -463,10 +475,10 @@ class HeldOut:
 
         ``covariance`` is that of ``<z, x_i - x_1>``, i > 1: the noise of the evidence from y, and
         the splits add about as much, divided by their number. Before the evidence the best shares
-        are taken to lie around equal ones of all that were ``fitted`` to the answers, and none of
-        guesses, give or take ``held_out_belief`` each. The evidence
-        updates them linearly (Bayes linear; Goldstein, Wooff 2007, "Bayes linear statistics"), as
-        far as its noise allows; the expected error is then a quadratic function over the simplex.
+        are taken to lie around those of what was ``fitted`` to the answers, and none of guesses,
+        give or take ``held_out_belief`` each. The evidence updates them linearly (Bayes linear;
+        Goldstein, Wooff 2007, "Bayes linear statistics"), as far as its noise allows; the expected
+        error is then a quadratic function over the simplex.
         """
         size = len(self.points) if first is None else first
         gram = self.gram[:size, :size] / max(self.count, 1)
@@ -477,7 +489,7 @@ class HeldOut:
         seen = (
             bend @ belief @ bend + (1 + 1 / max(self.count, 1)) * covariance[: size - 1, : size - 1]
         )
-        start = np.ones(size) if self.fitted is None else self.fitted[:size].astype(np.float64)
+        start = np.ones(size) if self.fitted is None else self.fitted[:size].copy()
         start /= start.sum()
         slope = apart.T @ (pull - gram @ start)
         # Some are near each other and others far away: each in its own unit, none is rounding.

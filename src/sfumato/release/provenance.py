@@ -372,9 +372,10 @@ def _law(law: BlockNoise) -> dict[str, object]:
 
 def _forecast(forecast: Forecast) -> dict[str, object]:
     """Errors in counts; where answers are biased also the bias, and for how many records."""
-    records = forecast.strategy.records
+    records, divided_for = forecast.strategy.records, forecast.divided_for
     return {
         **({} if records is None else {"biased_for_records": records}),
+        **({} if divided_for is None else {"divided_for_records": divided_for}),
         "rmse": forecast.rmse,
         "largest": forecast.largest_error,
         "gamma": _number(forecast.gamma),

@@ -26,7 +26,8 @@ from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.ledger.account import Account, Price
 from sfumato.ledger.entries import Entry
-from sfumato.measurement import Measured
+from sfumato.measurement import Measured, Measurement
+from sfumato.planning.division import divided, is_divisible, records_of
 from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
 from sfumato.planning.planner import Strategies, choose, smallest_budget
 from sfumato.planning.views import as_asked
@@ -161,6 +162,10 @@ class Plan(ReleasePlan["Release"]):
         most_records: The public number of records for which a bias was allowed.
         in_ledger: What it takes of the ledger it was planned for.
         share_records: The public number of records whose shares were asked for.
+        likely_records: A public number of records, or a guess, for which a release divides the
+            budget between tables; None where it counts them with noise first.
+        divides: Whether a release may divide the budget anew (`planning/division.py`): not where an
+            error was asked for, which is that of the plan as it is.
     """
 
     forecast: Forecast
@@ -168,6 +173,8 @@ class Plan(ReleasePlan["Release"]):
     most_records: int | None = None
     in_ledger: InLedger | None = None
     share_records: int | None = None
+    likely_records: int | None = None
+    divides: bool = True
 
     def __repr__(self) -> str:
         ledger = [] if self.in_ledger is None else [f"  ledger: {self.in_ledger.describe()}"]
@@ -539,7 +546,7 @@ class Plan(ReleasePlan["Release"]):
         """
         from sfumato.study.projection_forecast import after_projection
 
-        return after_projection(self.forecast, records)
+        return after_projection(self.divided(records).forecast, records)
 
     def resources(self, records: int | None = None, engine: EngineName = "duckdb") -> Resources:
         """Scans, cells, memory and rough times of every step of a release; opens no table.
@@ -587,7 +594,31 @@ class Plan(ReleasePlan["Release"]):
             noise=self.strategy.noise,
         )
         # The request is the same, and so is its key; shares would be of a private number.
-        return replace(planned, wanted=self.wanted)
+        return replace(
+            planned,
+            wanted=self.wanted,
+            likely_records=self.likely_records,
+            divides=self.divides,
+        )
+
+    def divided(self, records: int, *, is_counted: bool = False) -> Plan:
+        """This plan with its budget divided between tables as a release does for so many records.
+
+        Where noise hides what tables of many attributes add to those of fewer, more of the budget
+        goes to the latter: published answers are nearer to the truth, unbiased ones farther.
+
+        Args:
+            records: A public number of records, or a guess.
+            is_counted: Whether it is a noisy count that was paid for from the same budget.
+
+        Returns:
+            The plan, whose forecast is that of the new division; this one where nothing is gained,
+            or the plan is for one mechanism, for one error or for anything but marginals.
+        """
+        is_free = self.wanted is None or self.wanted.endswith(" noise")
+        if not (self.divides and is_free):
+            return self
+        return replace(self, forecast=divided(self.forecast, records, is_counted=is_counted))
 
     def release(
         self,
@@ -743,14 +774,23 @@ class Plan(ReleasePlan["Release"]):
     def _as_measured(self, made: Mapping[str, object]) -> Plan | None:
         """This plan, or with the noise of fine grids that it had before, if it measures the same.
 
-        Laplace noise was not always drawn on the grid of the measured values.
+        Laplace noise was not always drawn on the grid of the measured values. The budget may have
+        been divided for a number of records, which then stands beside the measurement.
         """
+        division = made.get("division")
+        if isinstance(division, dict) and self.forecast.undivided is None:
+            return self._divided_as(division)._as_measured({**made, "division": None})
         if _is_by(self, made):
             return self
         if self.strategy.noise != "laplace" or made.get("strategy") != self.strategy.digest():
             return None
         fine = replace(self, forecast=self.forecast.on_fine_grids)
         return fine if _is_by(fine, made) else None
+
+    def _divided_as(self, division: Mapping[str, object]) -> Plan:
+        """This plan, divided as it says beside a measurement."""
+        records, is_counted = int(str(division["records"])), bool(division["is_counted"])
+        return replace(self, forecast=divided(self.forecast, records, is_counted=is_counted))
 
     def _again(self, mechanism: str, is_written: bool, may_drop_records: bool) -> Plan:
         """The plan by another mechanism, for the normal form or for the groups as written.
@@ -882,12 +922,33 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
         return exact
 
     def draw(self, exact: Exact, progress: Progress | None) -> bytes:
-        """The noisy values, with what says how they were measured."""
-        from sfumato.vault.mechanisms.measure import measure
+        """The noisy values, with what says how they were measured.
 
-        plan = self.plan
-        measured = measure(exact, plan.strategy.blocks, plan.noise, progress=progress)
-        return measured.to_bytes(plan.measurement())
+        Where answers will agree and be drawn towards guesses, the number of records is measured
+        first, if it is not public, and the budget divided for it.
+        """
+        from sfumato.vault.mechanisms.measure import measure_in_turn
+
+        plan, about = self.plan, self.plan.measurement()
+
+        def divide(first: Measurement) -> Sequence[BlockNoise]:
+            nonlocal about
+            if self.project is not True or not is_divisible(plan.forecast):
+                return plan.noise
+            records = exact.rows if plan.likely_records is None else plan.likely_records
+            is_counted = records is None
+            if records is None:
+                records = records_of(plan.forecast, float(first.values[0]))
+            made = plan.divided(records, is_counted=is_counted)
+            if made.forecast.undivided is None:
+                return plan.noise
+            division = {"records": records, "is_counted": is_counted}
+            about = {**made.measurement(), "division": division}
+            return made.noise
+
+        blocks = plan.strategy.blocks
+        measured = measure_in_turn(exact, blocks, plan.noise, divide, progress=progress)
+        return measured.to_bytes(about)
 
     def publish(
         self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
@@ -895,11 +956,14 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
         """Reconstruct and project the answers."""
         from sfumato.release.release import Release
 
-        measured = Measured.from_bytes(answer, self.plan.noise)
+        plan, made = self.plan, Measured.about(answer)
+        if made is not None and plan.forecast.undivided is None:
+            plan = plan._as_measured(made) or plan
+        measured = Measured.from_bytes(answer, plan.noise)
         if self.constraints is not None:
             agreed_total(measured.rows, self.constraints)
         return Release.of(
-            self.plan.forecast,
+            plan.forecast,
             measured,
             project=self.project,
             constraints=self.constraints,
@@ -1010,8 +1074,9 @@ def plan(
         unit: Whose presence is protected; one row if None.
         allow_bias: Whether answers may trade noise for a bias, which the forecast and the intervals
             count at its worst; needs ``records``.
-        records: A public number: at most so many records are in the table; with ``shares`` exactly
-            so many.
+        records: With ``allow_bias`` a public number: at most so many records are in the table; with
+            ``shares`` exactly so many. Else a public number or a guess, for which a release divides
+            the budget between tables; without it a release counts them with noise first.
         may_drop_records: Whether the table will be a query, a view or an expression, which may drop
             a record that is replaced: then the number of records is private under ``replace-one``,
             too.
@@ -1075,7 +1140,13 @@ def plan(
             written=workload,
         )
         wanted = mechanism or (None if noise is None else f"{noise} noise")
-        made = Plan(as_asked(best, workload), wanted, most_records)
+        made = Plan(
+            as_asked(best, workload),
+            wanted,
+            most_records,
+            likely_records=None if shares or allow_bias else _likely(records),
+            divides=error is None and not shares,
+        )
         if shares and records is not None:
             made.as_shares(records)  # refused here, not when errors are read
             made = replace(made, share_records=records)
@@ -1222,6 +1293,15 @@ def _allowed(allow_bias: bool, records: int | None) -> int | None:
             "a bias is weighed against noise for a public number of records; say records = a "
             f"whole number above 0, got {records!r}"
         )
+    return records
+
+
+def _likely(records: int | None) -> int | None:
+    """A number of records to divide the budget for; refused if it is none."""
+    if records is None:
+        return None
+    if isinstance(records, bool) or not isinstance(records, int) or records < 1:
+        raise PlanError(f"records must be a whole number above 0, or None, got {records!r}")
     return records
 
 

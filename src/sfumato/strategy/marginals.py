@@ -243,6 +243,44 @@ class Marginals(GaussianStrategy):
         weights = np.array([t.weight**2 for t in self.workload.terms])
         return self.lattice.above(weights / self._rows) * self._reading
 
+    def piece_squares(self, block_variances: Sequence[float]) -> Array:
+        """The expected squared noise of every piece, all cells of its own table together."""
+        return np.asarray(block_variances) * self._reading / self.lattice.of_pieces(self._sizes)
+
+    def inner_variances(self, block_variances: Sequence[float]) -> dict[tuple[int, ...], float]:
+        """The variance of a cell of every table within an asked one that is not asked itself.
+
+        By the numbers of its attributes; the number of records is none of them.
+        """
+        each = dict(zip(self._sets, np.asarray(block_variances) * self._reading, strict=True))
+        asked = {
+            tuple(self._members(int(self.lattice.within(t)[-1]))) for t in range(self.lattice.terms)
+        }
+        out = {}
+        for members in self._sets:
+            if members and members not in asked:
+                inside = chain.from_iterable(
+                    combinations(members, j) for j in range(len(members) + 1)
+                )
+                cells = prod(self.workload.domain.shape[i] for i in members)
+                out[members] = sum(each[a] for a in inside) / cells**2
+        return out
+
+    @property
+    def _sets(self) -> list[tuple[int, ...]]:
+        return [tuple(row) for rows in self.lattice.levels for row in rows.tolist()]
+
+    @cached_property
+    def piece_cells(self) -> Array:
+        """The dimension of every piece: of its own table what tables of fewer leave open."""
+        return self.lattice.of_pieces(np.maximum(self._sizes - 1, 1))
+
+    @cached_property
+    def piece_weights(self) -> Array:
+        """How much the squared error of a piece in its own table is in all asked tables."""
+        weights = np.array([t.weight**2 for t in self.workload.terms])
+        return self.lattice.above(weights / self._rows) * self.lattice.of_pieces(self._sizes)
+
     @cached_property
     def piece_norms(self) -> Array:
         """The squared column norm of every piece, at share 1."""

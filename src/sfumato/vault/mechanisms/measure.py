@@ -43,6 +43,7 @@ __all__ = [
     "exact_values",
     "flat_answers",
     "measure",
+    "measure_in_turn",
     "reported",
     "tallied_reports",
 ]
@@ -173,12 +174,36 @@ def measure(
     ``planning.calibrate.privacy_loss`` states for these blocks, this noise and the neighbours.
     Neighbours: as given to ``privacy_loss``; ``rows`` is passed on only where it is public.
     """
+    return measure_in_turn(exact, blocks, noise, lambda _: noise, random, progress)
+
+
+def measure_in_turn(
+    exact: Exact,
+    blocks: Sequence[Block],
+    noise: Sequence[BlockNoise],
+    divide: Callable[[Measurement], Sequence[BlockNoise]],
+    random: WordSource | None = None,
+    progress: Progress | None = None,
+) -> Measured:
+    """Measure the first block with ``noise[0]``, then all with the noise that follows from it.
+
+    ``divide`` gets the measurement of the first block, which is public, and nothing else of the
+    data. The first block is measured again where its noise is another then, and is not else.
+
+    Privacy: where ``privacy_loss`` of ``noise[0]`` alone and of all that ``divide`` returns add up
+    to no more than the loss that is paid (of what it returns alone, where it returns ``noise[0]``):
+    docs/proofs/measuring.md, Theorem 5.
+    Neighbours: as given to ``privacy_loss``; ``rows`` is passed on only where it is public.
+    """
     random = system_words() if random is None else random
+    revealed = exact.values.reveal()
+    first = Measurement(add_noise(revealed[0], blocks[0].term, noise[0], random), noise[0])
     out = []
-    for i, (values, block, law) in enumerate(
-        zip(exact.values.reveal(), blocks, noise, strict=True)
-    ):
-        out.append(Measurement(add_noise(values, block.term, law, random), law))
+    for i, (values, block, law) in enumerate(zip(revealed, blocks, divide(first), strict=True)):
+        is_measured = i == 0 and law == noise[0]
+        out.append(
+            first if is_measured else Measurement(add_noise(values, block.term, law, random), law)
+        )
         if progress is not None:
             progress(i + 1, len(blocks), "measuring")
     return Measured(tuple(out), exact.rows)
