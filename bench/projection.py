@@ -6,7 +6,9 @@
 3. On few cells and beyond listed ones: what a release publishes beside the projection, the prior
    and the even counts that it weighs (``refine/shrink.py``), on five kinds of made-up records, on
    Adult and on two tables that Python brings along (``bench/characters.py``).
-4. With ``--all``: three-way marginals, peers that take minutes, and the example of the lecture
+4. A thousand records of each of these tables: the release, which divides its budget for them, beside
+   the undivided one, noise on each table's simplex, the product of one-way tables and even counts.
+5. With ``--all``: three-way marginals, peers that take minutes, and the example of the lecture
    notes for the third (2,000 records, 30 yes/no attributes, all marginals up to three ways).
 
 Packages that are installed are run here: scipy, cvxpy, mbi. Rows marked *file* come from
@@ -25,7 +27,7 @@ import csv
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from itertools import combinations
 from pathlib import Path
 
@@ -38,6 +40,7 @@ from bench.characters import TABLES
 from bench.shrinkage import SHAPES
 from bench.tell import Effort, is_within
 from sfumato.measurement import Measured
+from sfumato.planning.division import divided, records_of
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.refine.cells import fit_explicit
@@ -47,13 +50,16 @@ from sfumato.refine.reconstruct import fit_answers, released_tables
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import fit_rows
 from sfumato.refine.shrink import product_answers, with_prior
+from sfumato.solve.nonnegative import project_to_simplex
 
 __all__ = [
+    "Divided",
     "Judged",
     "Solved",
     "Weighed",
     "figures",
     "main",
+    "run_divided",
     "run_explicit",
     "run_implicit",
     "run_weighed",
@@ -374,6 +380,109 @@ def weighed_table(rows: Sequence[Weighed]) -> None:
         )
 
 
+# The budget of a release, divided for the number of records
+
+
+@dataclass(frozen=True)
+class Divided:
+    """Mean L1 per table, root mean squared and largest error of shares, by the name of the way."""
+
+    table: str
+    ways: int
+    records: int
+    epsilon: float
+    divided_for: int | None
+    errors: dict[str, tuple[float, float, float]]
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Those of what is published over the least of all others, before it included."""
+        others = [e for way, e in self.errors.items() if way != "published"]
+        pairs = zip(self.errors["published"], np.min(others, axis=0), strict=True)
+        return tuple(float(own / least) for own, least in pairs)
+
+
+FEW_RECORDS = 1_000
+DIVIDED_DRAWS = 3
+
+
+def run_divided(effort: Effort = "usual") -> list[Divided]:
+    """A thousand records of every table, drawn once: what a release divides its budget for."""
+    tables = [*TABLES, ADULT_CODED] if is_within("usual", effort) else ["entities of HTML"]
+    asked = ((2, 0.1), (2, 1.0), (3, 1.0)) if is_within("all", effort) else ((2, 0.1), (2, 1.0))
+    return [_divided(table, ways, epsilon) for table in tables for ways, epsilon in asked]
+
+
+def _divided(table: str, ways: int, epsilon: float) -> Divided:
+    shape, codes = _real(table)
+    codes = codes[np.random.default_rng(0).permutation(len(codes))[:FEW_RECORDS]]
+    domain = sf.Domain({f"x{i}": size for i, size in enumerate(shape)})
+    budget = sf.Budget(epsilon=epsilon, delta=1e-9)
+
+    def planned(work: sf.Workload) -> Forecast:
+        plan = sf.plan(work, budget, mechanism="factorization", cache=False)
+        return as_planned(plan.forecast)
+
+    plan, single = planned(sf.marginals(domain, ways)), planned(sf.marginals(domain, 1))
+    work, n = plan.workload, len(codes)
+    truth, singles = _table_answers(work, codes), _table_answers(single.workload, codes)
+    ends, single_ends = (np.cumsum([t.rows for t in f.workload.terms])[:-1] for f in (plan, single))
+    label, counts = Draws(f"divided {table} {ways} {epsilon}"), Draws("noisy counts")
+    errors: dict[str, list[list[float]]] = {}
+    records = None
+    for noise, other in zip(
+        drawn_noise(plan, label, DIVIDED_DRAWS),
+        drawn_noise(single, label, DIVIDED_DRAWS),
+        strict=True,
+    ):
+        records = records_of(plan, n + plan.noise[0].scale * float(counts.normals(1)[0]))
+        made = divided(plan, records, is_counted=True)
+        own = next(iter(drawn_noise(made, Draws(f"{table} {records}"), 1)))
+        groups = np.split(truth + noise, ends)
+        margins = np.split(singles + other, single_ends)
+        total = max(1.0, float(np.mean([m.sum() for m in margins])))
+        parts = [project_to_simplex(m, total) / total for m in margins]
+        shares = {t.attributes[0]: p for t, p in zip(single.workload.terms, parts, strict=True)}
+        product = [
+            total * reduce(np.multiply.outer, [shares[a] for a in t.attributes]) for t in work.terms
+        ]
+        tried = {
+            "on its simplex": np.concatenate([project_to_simplex(g, n) for g in groups]),
+            "1-way product": np.concatenate([t.reshape(-1) for t in product]),
+            "even": n * product_answers(work, None),
+            "undivided": _agreed(plan, groups),
+            "published": _agreed(made, np.split(truth + own, ends)),
+        }
+        for way, answers in tried.items():
+            off = np.abs(answers - truth) / n
+            l1 = float(np.mean([part.sum() for part in np.split(off, ends)]))
+            row = [l1, float(np.sqrt(np.mean(off**2))), float(off.max())]
+            errors.setdefault(way, []).append(row)
+    means = {way: tuple(np.mean(rows, axis=0).tolist()) for way, rows in errors.items()}
+    return Divided(table, ways, n, epsilon, made.divided_for, means)
+
+
+def _agreed(forecast: Forecast, groups: Sequence[np.ndarray]) -> np.ndarray:
+    """What a release publishes whose number of records is private."""
+    found = refined(forecast, Measured((), None), groups, shrinks=True)
+    if not isinstance(found, Refined):
+        raise RuntimeError(f"nothing agrees: {found}")
+    return np.concatenate(found.answers)
+
+
+def divided_table(rows: Sequence[Divided]) -> None:
+    """Print the three errors of every way, and those of the release over the least of the rest."""
+    ways = list(rows[0].errors)
+    print("\n**A budget divided for few records: mean L1 / RMSE / largest error of shares**\n")
+    print("| table | asked | n | epsilon | " + " | ".join([*ways, "ratios"]) + " |")
+    print("| --- " * (len(ways) + 5) + "|")
+    for r in rows:
+        cells = [" / ".join(f"{e:.4f}" for e in r.errors[way]) for way in ways]
+        cells.append(" / ".join(f"{ratio:.2f}" for ratio in r.ratios))
+        start = f"| {r.table} | {r.ways}-way | {r.records:,} | {r.epsilon:g} | "
+        print(start + " | ".join(cells) + " |", flush=True)
+
+
 def best(rows: Sequence[Judged], epsilon: float, judged: int) -> Judged | None:
     """The peer of least mean L1 distance, run here or filed."""
     fitting = [r for r in rows if not r.is_ours and (r.epsilon, r.judged) == (epsilon, judged)]
@@ -389,6 +498,7 @@ def main(effort: Effort = "usual") -> None:
     with threadpool_limits(limits=1):
         reductions([explicit.reduction(16, n) for n in explicit.REDUCTIONS])
         weighed_table(run_weighed(effort))
+        divided_table(run_divided(effort))
     rows, missing = run_implicit(effort)
     for judged in (2, 3):
         for epsilon in implicit.EPSILONS:

@@ -56,6 +56,7 @@ from sfumato_audit.subjects.discoveries import (
 from sfumato_audit.subjects.measured import (
     K_QUERIES,
     Measuring,
+    divided_subject,
     k_norm_subject,
     pairs_by_degree,
     replaced_pieces,
@@ -148,6 +149,7 @@ def broken_subjects() -> tuple[
         *_sparse_vectors(),
         *_wrong_noise(),
         *_wrong_use(),
+        divided_subject(is_broken=True),
         *_wrong_units(),
         *_wrong_files(),
         *_wrong_sources(),

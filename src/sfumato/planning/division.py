@@ -25,7 +25,7 @@ answers have unbiased ones behind them. As n or the budget grows, m comes near 1
 
 Which n is a public number, a guess, or a noisy count that is paid for from the same budget and
 drawn before all others. The division is a function of that number and of the plan: docs/proofs/
-measuring.md, Theorem 5.
+measuring.md, Divided budgets.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def is_divisible(forecast: Forecast) -> bool:
     return (
         isinstance(strategy, Marginals)
         and strategy.records is None
+        and not any(strategy.block_units)
         and forecast.objective == "rmse"
         and forecast.undivided is None
         and strategy.lattice.pieces > 1
@@ -109,7 +110,7 @@ def divided(forecast: Forecast, records: int, *, is_counted: bool) -> Forecast:
         return forecast
     if keeps_total:
         made = replace(made, noise=(planned.noise[0], *made.noise[1:]))
-    if _loss(made, made.noise) > left:
+    if _loss(made, made.noise) > left or any(law.grid_bits < 0 for law in made.noise):
         return forecast
     made = replace(made, undivided=planned, divided_for=records)
     return made if forecast.workload is planned.workload else as_asked(made, forecast.workload)

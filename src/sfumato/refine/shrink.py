@@ -476,20 +476,21 @@ class HeldOut:
         ``covariance`` is that of ``<z, x_i - x_1>``, i > 1: the noise of the evidence from y, and
         the splits add about as much, divided by their number. Before the evidence the best shares
         are taken to lie around those of what was ``fitted`` to the answers, and none of guesses,
-        give or take ``held_out_belief`` each. The evidence updates them linearly (Bayes linear;
-        Goldstein, Wooff 2007, "Bayes linear statistics"), as far as its noise allows; the expected
-        error is then a quadratic function over the simplex.
+        give or take ``held_out_belief`` each, less for what is trusted less. The evidence updates
+        them linearly (Bayes linear; Goldstein, Wooff 2007, "Bayes linear statistics"), as far as
+        its noise allows; the expected error is then a quadratic function over the simplex.
         """
         size = len(self.points) if first is None else first
         gram = self.gram[:size, :size] / max(self.count, 1)
         pull = self.pull[:size] / max(self.count, 1)
         apart = np.vstack([-np.ones(size - 1), np.eye(size - 1)])
         bend = apart.T @ gram @ apart
-        belief = LIMITS.held_out_belief**2 * (np.eye(size - 1) - 1 / size)
+        start = np.ones(size) if self.fitted is None else self.fitted[:size].copy()
+        wide = LIMITS.held_out_belief**2 * np.where(start > 0, start, 1.0)
+        belief = (np.diag(wide) - np.outer(wide, wide) / wide.sum())[1:, 1:]  # of sum 0
         seen = (
             bend @ belief @ bend + (1 + 1 / max(self.count, 1)) * covariance[: size - 1, : size - 1]
         )
-        start = np.ones(size) if self.fitted is None else self.fitted[:size].copy()
         start /= start.sum()
         slope = apart.T @ (pull - gram @ start)
         # Some are near each other and others far away: each in its own unit, none is rounding.

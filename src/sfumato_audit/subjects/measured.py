@@ -19,9 +19,11 @@ from itertools import combinations
 import numpy as np
 
 from sfumato.domain.domain import Domain
+from sfumato.measurement import Measurement
 from sfumato.planning.calibrate import calibrate, privacy_loss
+from sfumato.planning.division import divided, records_of
 from sfumato.planning.mechanisms import MECHANISMS
-from sfumato.planning.planner import BIASED
+from sfumato.planning.planner import BIASED, choose
 from sfumato.planning.views import Viewed
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
@@ -38,7 +40,7 @@ from sfumato.strategy.one_attribute.windows import windows as sliding
 from sfumato.strategy.pieces import pieces
 from sfumato.types import Array, Neighbours
 from sfumato.vault.mechanisms.k_norm import KNorm
-from sfumato.vault.mechanisms.measure import Exact, count, measure
+from sfumato.vault.mechanisms.measure import Exact, count, measure, measure_in_turn
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table as Opened
 from sfumato.vault.tables import open_table
@@ -58,6 +60,7 @@ from sfumato_audit.examine import (
 
 __all__ = [
     "Measuring",
+    "divided_subject",
     "k_norm_subject",
     "measured_subject",
     "opened",
@@ -180,6 +183,7 @@ def measured_subject(
 
 STEEP = Budget(epsilon=3)
 BUDGETS = {"gaussian": Budget(mu=1), "laplace": Budget(epsilon=1)}
+SLOW_TURNS = 100  # measured one by one: what follows depends on the first block
 SLOW_INTEGERS = 4  # coefficients of so many bits are measured in Python integers
 K_QUERIES = ((1, 1, 0, 2), (0, 1, 1, -1))  # moves that no box fits
 PERSONS = 10  # records for which a bias is weighed against noise
@@ -207,7 +211,59 @@ def planned_subjects() -> Iterator[Subject[Table]]:
     yield measured_subject(
         "factorization, replaced records", replaced_pieces(), BUDGETS["gaussian"], "replace-one"
     )
+    yield divided_subject()
     yield k_norm_subject("K-norm noise", KNorm.of(K_QUERIES, 1))
+
+
+def divided_subject(is_broken: bool = False) -> Subject[Table]:
+    """Marginals whose budget is divided for a noisy count of the records.
+
+    Broken: the count is drawn with noise of its own, and nothing is taken off for it.
+    """
+    domain = Domain({"one": 2, "two": 2})
+    plan = choose(marginals(domain, 2), Budget(mu=1), "add-remove", "rmse", "factorization")
+    claimed = privacy_loss(plan.strategy, plan.noise, "add-remove")
+    first_law = plan.noise[0]
+    if is_broken:
+        first_law = BlockNoise("gaussian", 2**16, 17)  # of scale 1/2: mu = 2 by itself
+    run = Measuring(domain, plan.strategy.blocks, (first_law, *plan.noise[1:]), "add-remove")
+    made: dict[int, Sequence[BlockNoise]] = {}
+
+    def divide(first: Measurement) -> Sequence[BlockNoise]:
+        records = min(records_of(plan, float(first.values[0])), 20)
+        if records not in made:
+            made[records] = divided(plan, records, is_counted=not is_broken).noise
+        return made[records]
+
+    def sampler(table: Table) -> Sampler:
+        exact = run.exact(table)
+
+        def measured(runs: int, source: WordSource) -> Array:
+            rows = []
+            for _ in range(runs):
+                firsts: list[Measurement] = []
+
+                def noted(first: Measurement) -> Sequence[BlockNoise]:
+                    firsts.append(first)  # noqa: B023 - called within the round
+                    return divide(first)
+
+                seen = measure_in_turn(exact, run.blocks, run.noise, noted, source)
+                parts = [m.values for m in (*firsts, *seen.measurements)]
+                rows.append(np.concatenate(parts))
+            return np.stack(rows)
+
+        return measured
+
+    return Subject(
+        "marginals, divided for a noisy count",
+        Claim.of(Cost.gaussian(claimed)),
+        listed_pairs(domain.shape, "add-remove"),
+        sampler,
+        COUNTING_AND_MEASURING | {f"{VAULT}.mechanisms.measure.measure_in_turn"},
+        pairs_at_random(domain.shape, "add-remove"),
+        slowness=SLOW_TURNS,
+        is_broken=is_broken,
+    )
 
 
 def replaced_pieces() -> Strategy:

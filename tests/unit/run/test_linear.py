@@ -157,3 +157,81 @@ def test_ranges_along_two_attributes_are_told_as_running_totals(
     told = found.release(people).answers()
     assert len(told) == 12 * 9
     assert np.isfinite(told["standard_error"]).all()
+
+
+# The budget divided for the number of records
+
+MANY = sf.Domain({"a": 9, "b": 8, "c": 3, "d": 4, "e": 12, "f": 5})
+LITTLE = sf.Budget(mu=0.05)
+
+
+@pytest.fixture
+def few() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    return pd.DataFrame({a.name: rng.integers(0, a.size, 400) for a in MANY})
+
+
+def divided_for(release: sf.Release) -> object:
+    return release.provenance["forecast"].get("divided_for_records")
+
+
+def test_a_release_counts_records_with_noise_and_divides_its_budget_for_them(few, tmp_path):
+    path = made(tmp_path / "few.ledger", LITTLE, "few")
+    work = sf.marginals(MANY, 2)
+    first = sf.plan(work, LITTLE).release(few, ledger=path, name="few")
+    again = sf.plan(work, LITTLE).release(few, ledger=path, name="few")
+    records = divided_for(first)
+    assert isinstance(records, int)
+    assert (again.is_stored, divided_for(again)) == (True, records)
+    pd.testing.assert_frame_equal(first.answers(), again.answers())
+    book = Ledger.open(path)
+    assert len(book.entries()) == 1
+    assert book.entries()[0].cost == sf.plan(work, LITTLE).cost
+    # Whoever guesses another number, or asks for another view, reads what was measured.
+    guessed = sf.plan(work, LITTLE, records=10**6).release(few, ledger=path, name="few")
+    assert (guessed.is_stored, divided_for(guessed)) == (True, records)
+    as_measured = sf.plan(work, LITTLE).release(few, path, project=False, name="few")
+    assert (as_measured.is_stored, divided_for(as_measured)) == (True, records)
+
+
+def test_what_was_promised_of_unbiased_answers_is_kept(few):
+    plan = sf.plan(sf.marginals(MANY, 2), LITTLE)
+    for project in (False, "bounds", "nearest"):
+        assert divided_for(plan.release(few, project=project)) is None
+    named = sf.plan(sf.marginals(MANY, 2), LITTLE, mechanism="factorization")
+    assert divided_for(named.release(few)) is None
+    priced = sf.plan(sf.marginals(MANY, 2), error=1.01 * plan.rmse, delta=1e-6)
+    assert priced.divided(400) is priced
+
+
+def test_a_public_number_or_a_guess_takes_the_place_of_the_count(few):
+    work = sf.marginals(MANY, 2)
+    assert divided_for(sf.plan(work, LITTLE, records=350).release(few)) == 350
+    assert divided_for(sf.plan(work, LITTLE, records=10**7).release(few)) is None
+    inside = sf.marginals(
+        sf.Domain(dict(zip(MANY.names, MANY.shape, strict=True)), records="all-inside"), 2
+    )
+    public = sf.plan(inside, LITTLE, "replace-one").release(few)
+    assert divided_for(public) == 400
+
+
+@pytest.mark.parametrize("records", [0, -1, 2.5, True, "many"])
+def test_a_guess_that_is_no_number_of_records_is_refused(records):
+    with pytest.raises(sf.PlanError, match="whole number above 0"):
+        sf.plan(sf.marginals(MANY, 2), LITTLE, records=records)
+
+
+def test_intervals_hold_where_the_budget_was_divided(few):
+    plan = sf.plan(sf.marginals(MANY, 2), LITTLE)
+    truth = {t.attributes: few.groupby(list(t.attributes)).size() for t in plan.workload.terms}
+    held, count = 0, 0
+    for _ in range(4):
+        release = plan.release(few)
+        for names, counts in truth.items():
+            frame = release.answers(names[0], by=[names[1]])
+            exact = [
+                counts.get(key, 0) for key in zip(frame[names[0]], frame[names[1]], strict=True)
+            ]
+            held += ((frame["low"] <= exact) & (exact <= frame["high"])).sum()
+            count += len(frame)
+    assert held > 0.93 * count

@@ -192,7 +192,7 @@ def measure_in_turn(
 
     Privacy: where ``privacy_loss`` of ``noise[0]`` alone and of all that ``divide`` returns add up
     to no more than the loss that is paid (of what it returns alone, where it returns ``noise[0]``):
-    docs/proofs/measuring.md, Theorem 5.
+    docs/proofs/measuring.md, Divided budgets.
     Neighbours: as given to ``privacy_loss``; ``rows`` is passed on only where it is public.
     """
     random = system_words() if random is None else random

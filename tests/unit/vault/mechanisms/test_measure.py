@@ -14,7 +14,14 @@ from sfumato.planning.calibrate import privacy_loss
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.strategy.base import Block
 from sfumato.strategy.pieces import pieces
-from sfumato.vault.mechanisms.measure import Exact, add_noise, exact_values, measure
+from sfumato.vault.mechanisms.measure import (
+    Exact,
+    add_noise,
+    count,
+    exact_values,
+    measure,
+    measure_in_turn,
+)
 from sfumato.vault.mechanisms.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.mechanisms.select import read_answers, read_tables
 from sfumato.vault.sensitive import Sensitive
@@ -196,3 +203,26 @@ def test_words_that_the_grid_would_overflow_are_added_as_python_integers() -> No
         by_hand = exact.astype(object) * 2**bits + z.astype(object)
         assert [int(v) for v in noisy] == by_hand.tolist()
         assert noisy.dtype.kind == kind
+
+
+def test_a_first_block_is_kept_unless_its_noise_changes():
+    domain = sf.Domain({"a": 3, "b": 2})
+    forecast = sf.plan(sf.marginals(domain, 1), sf.Budget(mu=1), mechanism="factorization").forecast
+    blocks, noise = forecast.strategy.blocks, forecast.noise
+    table = open_table(pd.DataFrame({"a": [0, 1, 2, 2], "b": [0, 1, 1, 0]}))
+    exact = count(table, domain, blocks, "add-remove")
+    seen = []
+
+    def same(first):
+        seen.append(first)
+        return noise
+
+    kept = measure_in_turn(exact, blocks, noise, same, SeededWords(1))
+    assert kept.measurements[0] is seen[0]
+    plain = measure(exact, blocks, noise, SeededWords(1))
+    for one, other in zip(kept.measurements, plain.measurements, strict=True):
+        assert np.array_equal(one.units, other.units)
+    less = tuple(replace(law, units=2 * law.units) for law in noise)
+    again = measure_in_turn(exact, blocks, noise, lambda _: less, SeededWords(1))
+    assert [m.noise for m in again.measurements] == list(less)
+    assert not np.array_equal(again.measurements[0].units, plain.measurements[0].units)

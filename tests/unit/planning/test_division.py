@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The budget is divided for the number of records, at no more cost, and answers stay unbiased."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import sfumato as sf
+from sfumato.planning.calibrate import privacy_loss
+from sfumato.planning.division import NOTHING, divided, is_divisible, records_of
+from sfumato.planning.forecast import Forecast
+from sfumato.planning.views import as_planned
+from sfumato.strategy.marginals import Marginals
+
+DOMAIN = sf.Domain({"a": 7, "b": 12, "c": 2, "d": 30, "e": 3})
+INSIDE = sf.Domain({"a": 7, "b": 12, "c": 2, "d": 30, "e": 3}, records="all-inside")
+UNIT = sf.PrivacyUnit("person", rows=3)
+BUDGET = sf.Budget(mu=0.1)
+
+
+def planned(
+    work: sf.Workload, neighbours: str = "add-remove", unit: sf.PrivacyUnit | None = None
+) -> Forecast:
+    return as_planned(sf.plan(work, BUDGET, neighbours, unit=unit, cache=False).forecast)
+
+
+def loss(forecast: Forecast, noise=None):
+    return privacy_loss(
+        forecast.strategy,
+        forecast.noise if noise is None else noise,
+        forecast.neighbours,
+        forecast.unit,
+        may_drop_records=forecast.may_drop_records,
+    )
+
+
+def count_alone(plan: Forecast):
+    return loss(plan, (plan.noise[0], *[NOTHING] * (len(plan.noise) - 1)))
+
+
+def times(plan: Forecast, made: Forecast) -> np.ndarray:
+    return np.array(plan.block_variances) / np.array(made.block_variances)
+
+
+CASES = [
+    (sf.marginals(DOMAIN, 2), "add-remove", None),
+    (sf.marginals(DOMAIN, 3) | sf.marginals(DOMAIN, 1), "add-remove", None),
+    (sf.marginals(DOMAIN, 2), "replace-one", None),
+    (sf.marginals(INSIDE, 2), "replace-one", None),
+    (sf.marginals(DOMAIN, 2), "add-remove", UNIT),
+]
+
+
+@pytest.mark.parametrize(("work", "neighbours", "unit"), CASES)
+@pytest.mark.parametrize("records", [30, 1_000, 10_000])
+def test_the_count_and_all_that_follows_cost_no_more_than_the_plan(work, neighbours, unit, records):
+    plan = planned(work, neighbours, unit)
+    made = divided(plan, records, is_counted=True)
+    if made is plan:
+        assert records == 10_000
+        return
+    assert made.cost == plan.cost
+    if made.noise[0] == plan.noise[0]:  # not counted again
+        assert loss(made) <= loss(plan)
+    else:
+        assert count_alone(plan) + loss(made) <= loss(plan)
+
+
+def test_a_count_that_is_not_taken_off_would_cost_more():
+    plan = planned(sf.marginals(DOMAIN, 2))
+    made = divided(plan, 1_000, is_counted=False)
+    assert loss(made) <= loss(plan) < count_alone(plan) + loss(made)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_single_attributes_never_lose_and_large_tables_keep_some(neighbours):
+    plan = planned(sf.marginals(DOMAIN, 2), neighbours)
+    made = divided(plan, 300, is_counted=True)
+    more, single = times(plan, made), 1 + len(DOMAIN)
+    assert (more[1:single] > 2).all()
+    assert 0.02 < more[single:].min() < 0.5
+
+
+def test_many_records_leave_the_plan_as_it_is():
+    plan = planned(sf.marginals(DOMAIN, 2))
+    assert divided(plan, 10**6, is_counted=True) is plan
+
+
+def test_more_records_move_less():
+    plan = planned(sf.marginals(DOMAIN, 2))
+    single = [times(plan, divided(plan, n, is_counted=True))[1] for n in (100, 300, 600)]
+    assert single[0] > single[1] > single[2] > 1
+
+
+def test_divided_answers_are_unbiased():
+    plan = planned(sf.marginals(DOMAIN, 2))
+    made = divided(plan, 300, is_counted=True)
+    histogram = np.random.default_rng(0).poisson(0.3, DOMAIN.shape)
+    values = []
+    for block in made.strategy.blocks:
+        axes = tuple(i for i, n in enumerate(DOMAIN.names) if n not in block.term.attributes)
+        values.append(block.term.apply(histogram.sum(axis=axes)).astype(float).reshape(-1))
+    for term, answers in zip(made.workload.terms, made.strategy.answers(values), strict=True):
+        axes = tuple(i for i, n in enumerate(DOMAIN.names) if n not in term.attributes)
+        assert np.allclose(answers, histogram.sum(axis=axes).reshape(-1))
+
+
+def test_only_marginals_for_the_mean_error_are_divided_and_once():
+    plan = planned(sf.marginals(DOMAIN, 2))
+    assert is_divisible(plan)
+    assert not is_divisible(replace(plan, objective="max"))
+    assert not is_divisible(divided(plan, 300, is_counted=True))
+    ranges = planned(sf.prefixes(DOMAIN, "d", by=["c"]))
+    assert not is_divisible(ranges)
+    assert divided(ranges, 10, is_counted=True) is ranges
+
+
+def test_the_seen_forecast_is_that_of_the_asked_groups():
+    work = sf.marginals(DOMAIN, 2)
+    written = sf.Workload(DOMAIN, tuple(reversed(work.terms)))
+    forecast = sf.plan(written, BUDGET, cache=False).forecast
+    made = divided(forecast, 300, is_counted=True)
+    assert made.workload is written
+    assert [g.name for g in made.groups] == [t.name for t in written.terms]
+    assert isinstance(made.strategy.in_normal_form, Marginals)
+
+
+def test_a_count_below_its_noise_is_taken_for_its_noise():
+    plan = planned(sf.marginals(DOMAIN, 2))
+    assert records_of(plan, -5.0) == records_of(plan, 0.0) == int(plan.noise[0].scale)
+    assert records_of(plan, 1e5 + 0.5) == 100_000
