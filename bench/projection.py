@@ -6,7 +6,7 @@
 3. On few cells and beyond listed ones: what a release publishes beside the projection, the prior
    and the even counts that it weighs (``refine/shrink.py``), on five kinds of made-up records, on
    Adult and on two tables that Python brings along (``bench/characters.py``).
-4. A thousand records of each of these tables: the release, which divides its budget for them, beside
+4. A thousand records of each of these: the release, which divides its budget for them, beside
    the undivided one, noise on each table's simplex, the product of one-way tables and even counts.
 5. With ``--all``: three-way marginals, peers that take minutes, and the example of the lecture
    notes for the third (2,000 records, 30 yes/no attributes, all marginals up to three ways).
