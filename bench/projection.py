@@ -421,7 +421,7 @@ def _divided(table: str, ways: int, epsilon: float) -> Divided:
 
     def planned(work: sf.Workload) -> Forecast:
         plan = sf.plan(work, budget, mechanism="factorization", cache=False)
-        return as_planned(plan.forecast)
+        return plan.forecast.in_normal_form
 
     plan, single = planned(sf.marginals(domain, ways)), planned(sf.marginals(domain, 1))
     work, n = plan.workload, len(codes)
@@ -463,11 +463,10 @@ def _divided(table: str, ways: int, epsilon: float) -> Divided:
 
 
 def _agreed(forecast: Forecast, groups: Sequence[np.ndarray]) -> np.ndarray:
-    """What a release publishes whose number of records is private."""
+    """What a release publishes whose number of records is private; cut where nothing agrees."""
     found = refined(forecast, Measured((), None), groups, shrinks=True)
-    if not isinstance(found, Refined):
-        raise RuntimeError(f"nothing agrees: {found}")
-    return np.concatenate(found.answers)
+    answers = np.concatenate(found.answers if isinstance(found, Refined) else groups)
+    return np.maximum(answers, 0.0)
 
 
 def divided_table(rows: Sequence[Divided]) -> None:

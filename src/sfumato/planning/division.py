@@ -41,7 +41,7 @@ from sfumato.errors import PlanError
 from sfumato.planning.calibrate import privacy_loss
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.planning_limits import LIMITS
-from sfumato.planning.views import as_asked, as_planned
+from sfumato.planning.views import as_asked
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.strategy.marginals import Marginals
 from sfumato.types import Array
@@ -89,7 +89,7 @@ def divided(forecast: Forecast, records: int, *, is_counted: bool) -> Forecast:
     """
     if not is_divisible(forecast):
         return forecast
-    planned = as_planned(forecast)
+    planned = forecast.in_normal_form
     strategy = planned.strategy
     assert isinstance(strategy, Marginals)  # noqa: S101
     whole = _loss(planned, planned.noise)

@@ -673,7 +673,11 @@ class _RowSearch:
         public = None if self.rows is None else float(self.rows)
         if self.constraints is not None:
             public = agreed_total(public, self.constraints)
-        return released_total(numbers.tables, None) if public is None else public
+        if public is not None:
+            return public
+        # Who divided a budget for some records takes them for there.
+        least = 0.0 if self.forecast.undivided is None else 1.0
+        return max(least, released_total(numbers.tables, None))
 
     def _nearest(
         self,

@@ -10,7 +10,6 @@ import sfumato as sf
 from sfumato.planning.calibrate import privacy_loss
 from sfumato.planning.division import NOTHING, divided, is_divisible, records_of
 from sfumato.planning.forecast import Forecast
-from sfumato.planning.views import as_planned
 from sfumato.strategy.marginals import Marginals
 
 DOMAIN = sf.Domain({"a": 7, "b": 12, "c": 2, "d": 30, "e": 3})
@@ -22,7 +21,7 @@ BUDGET = sf.Budget(mu=0.1)
 def planned(
     work: sf.Workload, neighbours: str = "add-remove", unit: sf.PrivacyUnit | None = None
 ) -> Forecast:
-    return as_planned(sf.plan(work, BUDGET, neighbours, unit=unit, cache=False).forecast)
+    return sf.plan(work, BUDGET, neighbours, unit=unit, cache=False).forecast.in_normal_form
 
 
 def loss(forecast: Forecast, noise=None):
