@@ -253,12 +253,11 @@ class Marginals(GaussianStrategy):
         By the numbers of its attributes; the number of records is none of them.
         """
         each = dict(zip(self._sets, np.asarray(block_variances) * self._reading, strict=True))
-        asked = {
-            tuple(self._members(int(self.lattice.within(t)[-1]))) for t in range(self.lattice.terms)
-        }
+        last = [int(self.lattice.within(t)[-1]) for t in range(self.lattice.terms)]
+        whole = {tuple(self._members(piece)) for piece in last}
         out = {}
         for members in self._sets:
-            if members and members not in asked:
+            if members and members not in whole:
                 inside = chain.from_iterable(
                     combinations(members, j) for j in range(len(members) + 1)
                 )
