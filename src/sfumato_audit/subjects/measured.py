@@ -254,12 +254,14 @@ def divided_subject(is_broken: bool = False) -> Subject[Table]:
 
         return measured
 
+    wrong = ": the count is not paid for" if is_broken else ""
+    measuring = COUNTING_AND_MEASURING - {f"{VAULT}.mechanisms.measure.measure"}
     return Subject(
-        "marginals, divided for a noisy count",
+        f"marginals, divided for a noisy count{wrong}",
         Claim.of(Cost.gaussian(claimed)),
         listed_pairs(domain.shape, "add-remove"),
         sampler,
-        COUNTING_AND_MEASURING | {f"{VAULT}.mechanisms.measure.measure_in_turn"},
+        measuring | {f"{VAULT}.mechanisms.measure.measure_in_turn"},
         pairs_at_random(domain.shape, "add-remove"),
         slowness=SLOW_TURNS,
         is_broken=is_broken,
