@@ -185,14 +185,14 @@ class Strategies:
         A query that was asked twice counts twice here, once in what the planner makes small.
         """
         is_planned = written is None or written.normal.is_in_order
-        asked = self.workload if is_planned or written is None else written
-        key = (id(strategy), asked.digest(), neighbours, unit, may_drop_records)
+        queries = self.workload if is_planned or written is None else written
+        key = (id(strategy), queries.digest(), neighbours, unit, may_drop_records)
         if key not in self._shown:
             drops = may_drop_records
             noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
-            view = strategy if is_planned else Viewed.of(strategy, asked)
+            view = strategy if is_planned else Viewed.of(strategy, queries)
             totals, greatest = view.group_variances(noise)
-            self._shown[key] = (sqrt(sum(totals) / asked.queries), sqrt(max(greatest)))
+            self._shown[key] = (sqrt(sum(totals) / queries.queries), sqrt(max(greatest)))
         return self._shown[key]
 
     def error_parts(
@@ -395,9 +395,9 @@ class _Race:
 
     def shown(self, name: str, entry: Forecast) -> Candidate:
         """One forecast beside the others, of the queries as they were asked."""
-        asked = entry if self.written is None else as_asked(entry, self.written)
+        shown = entry if self.written is None else as_asked(entry, self.written)
         parts = self.strategies.error_parts(entry.strategy, *self.whose)
-        errors = (asked.rmse, asked.largest_error)
+        errors = (shown.rmse, shown.largest_error)
         return Candidate(name, *errors, "", False, entry.strategy.algorithm, parts)
 
     def roughly(self, name: str, strategy: Strategy, loss: float) -> Candidate:
