@@ -123,6 +123,9 @@ class StrategyLimits:
     """Weights of the top level relative to the cells from which L1 searches start."""
 
     # templates
+    template_fourths_listed: int = 2**31
+    """Coefficients of intervals whose fourth powers are taken one by one: some seconds. Of more,
+    the powers are multiplied out, which loses digits (12 are left)."""
     template_coefficients_at_once: int = 2**18
     """Coefficients of reconstructions that are held together: they stay in the cache."""
     template_classes: int = 3072

@@ -166,6 +166,17 @@ def test_no_small_change_of_a_template_errs_less() -> None:
         assert value <= template_error(gram, other)[0] * (1 + 1e-6)
 
 
+def test_fourth_powers_of_very_many_intervals_are_those_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranges = Ranges(40)
+    template = best_template([(1.0, ranges)])
+    listed = template.row_fourths(ranges)
+    limits = replace(LIMITS, template_fourths_listed=0)
+    monkeypatch.setattr(template_module, "LIMITS", limits)
+    np.testing.assert_allclose(template.row_fourths(ranges), listed, rtol=1e-10)
+
+
 def test_a_template_is_what_it_says_of_itself_with_merged_cells() -> None:
     rows = np.array([[1, 1, 0, 0, 0, 1], [0, 0, 1, 1, 0, 0], [1, 1, 1, 1, 0, 1]])
     queries = Matrix.of(rows)
