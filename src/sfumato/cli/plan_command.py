@@ -194,6 +194,7 @@ def _plan_linear(
         document,
         heading(f"Plan of {spec.path}", "no data touched, nothing spent"),
         _plan_facts(best, after),
+        *([best.division[0].upper() + best.division[1:] + "."] if best.division else []),
         *([] if shares is None else [f"Shares: {shares}"]),
         *_ledger_fault(fault),
         "",

@@ -46,7 +46,7 @@ from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.strategy.marginals import Marginals
 from sfumato.types import Array
 
-__all__ = ["divided", "is_divisible", "records_of"]
+__all__ = ["divided", "divided_below", "is_divisible", "records_of"]
 
 
 NOTHING = BlockNoise("gaussian", 2**60, 0)  # noise that hides all: a block that is not measured
@@ -94,9 +94,7 @@ def divided(forecast: Forecast, records: int, *, is_counted: bool) -> Forecast:
     assert isinstance(strategy, Marginals)  # noqa: S101
     whole = _loss(planned, planned.noise)
     keeps_total = _keeps_total(planned)
-    left = whole
-    if is_counted and not keeps_total:
-        left -= _loss(planned, (planned.noise[0], *[NOTHING] * (strategy.lattice.pieces - 1)))
+    left = _left(planned, whole, is_counted)
     if not left > 0:
         return forecast
     times = _times(planned, strategy, records, float(left / whole))
@@ -114,6 +112,42 @@ def divided(forecast: Forecast, records: int, *, is_counted: bool) -> Forecast:
         return forecast
     made = replace(made, undivided=planned, divided_for=records)
     return made if forecast.workload is planned.workload else as_asked(made, forecast.workload)
+
+
+def divided_below(forecast: Forecast, *, is_counted: bool) -> int:
+    """About the number of records from which on `divided` returns the plan itself; 0: always.
+
+    Args:
+        forecast: The plan, of marginals.
+        is_counted: As of `divided`.
+
+    Returns:
+        The number, to a hundredth part.
+    """
+    if not is_divisible(forecast):
+        return 0
+    planned = forecast.in_normal_form
+    strategy = planned.strategy
+    assert isinstance(strategy, Marginals)  # noqa: S101
+    whole = _loss(planned, planned.noise)
+    part = float(_left(planned, whole, is_counted) / whole)
+    if part <= 0:
+        return 0
+    low, high = 0, 1
+    while _times(planned, strategy, high, part) is not None:
+        low, high = high, 2 * high
+    while high - low > max(1, high // 100):
+        middle = (low + high) // 2
+        is_divided = _times(planned, strategy, middle, part) is not None
+        low, high = (middle, high) if is_divided else (low, middle)
+    return high if low else 0
+
+
+def _left(planned: Forecast, whole: Fraction, is_counted: bool) -> Fraction:
+    """What is left to divide, once the records were counted."""
+    if not is_counted or _keeps_total(planned):
+        return whole
+    return whole - _loss(planned, (planned.noise[0], *[NOTHING] * (len(planned.noise) - 1)))
 
 
 def _loss(forecast: Forecast, noise: Sequence[BlockNoise]) -> Fraction:

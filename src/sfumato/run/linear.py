@@ -27,7 +27,7 @@ from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.ledger.account import Account, Price
 from sfumato.ledger.entries import Entry
 from sfumato.measurement import Measured, Measurement
-from sfumato.planning.division import divided, is_divisible, records_of
+from sfumato.planning.division import divided, divided_below, is_divisible, records_of
 from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
 from sfumato.planning.planner import Strategies, choose, smallest_budget
 from sfumato.planning.views import as_asked
@@ -180,7 +180,7 @@ class Plan(ReleasePlan["Release"]):
         ledger = [] if self.in_ledger is None else [f"  ledger: {self.in_ledger.describe()}"]
         shares = [] if self.share_records is None else [f"  {self.shares}"]
         groups = [f"  {g.name}: {_error(g)}" for g in self.groups[: LIMITS.groups_shown]]
-        return "\n".join([self.headline, *shares, *ledger, *groups])
+        return "\n".join([self.headline, *self._division(), *shares, *ledger, *groups])
 
     def _repr_html_(self) -> str:
         """The same for notebooks: groups and candidates side by side."""
@@ -197,7 +197,41 @@ class Plan(ReleasePlan["Release"]):
         )
         head = "<tr><th>group</th><th>queries</th><th>typical error</th></tr>"
         shares = "" if self.share_records is None else f"<p>{escape(str(self.shares))}</p>"
-        return f"<p>{escape(self.headline)}</p>{shares}<table>{head}{rows}</table>{more}"
+        division = "".join(f"<p>{escape(line.strip())}</p>" for line in self._division())
+        first = f"<p>{escape(self.headline)}</p>{division}{shares}"
+        return f"{first}<table>{head}{rows}</table>{more}"
+
+    def _division(self) -> list[str]:
+        return [f"  {self.division}"] if self.division else []
+
+    @property
+    def division(self) -> str:
+        """Whether a release may divide the budget anew between tables, and for how many records.
+
+        Errors and bounds of a plan are of the budget as it is planned. Unbiased answers of large
+        tables err up to three times as much where it is divided, published ones less
+        (``docs/mechanisms/projection.md``). Empty where it stays as it is.
+        """
+        if not self._may_divide:
+            return ""
+        aside = "project=False keeps these errors"
+        if self.likely_records is not None:
+            made = self.divided(self.likely_records)
+            if made.forecast.undivided is None:
+                return ""
+            return (
+                f"divided for {self.likely_records:,} records in a release: typical error "
+                f"{made.rmse:,.2f} counts before projection, with less on tables of few "
+                f"attributes; {aside}"
+            )
+        below = divided_below(self.forecast, is_counted=not self.total_is_public)
+        if not below:
+            return ""
+        return (
+            f"with fewer than about {below:,} records a release gives tables of few attributes "
+            "more of the budget, and others less: up to three times their error before projection; "
+            f"{aside}"
+        )
 
     @property
     def headline(self) -> str:
@@ -615,10 +649,14 @@ class Plan(ReleasePlan["Release"]):
             The plan, whose forecast is that of the new division; this one where nothing is gained,
             or the plan is for one mechanism, for one error or for anything but marginals.
         """
-        is_free = self.wanted is None or self.wanted.endswith(" noise")
-        if not (self.divides and is_free):
+        if not self._may_divide:
             return self
         return replace(self, forecast=divided(self.forecast, records, is_counted=is_counted))
+
+    @property
+    def _may_divide(self) -> bool:
+        is_free = self.wanted is None or self.wanted.endswith(" noise")
+        return self.divides and is_free
 
     def release(
         self,

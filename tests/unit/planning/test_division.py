@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.planning.calibrate import privacy_loss
-from sfumato.planning.division import NOTHING, divided, is_divisible, records_of
+from sfumato.planning.division import NOTHING, divided, divided_below, is_divisible, records_of
 from sfumato.planning.forecast import Forecast
 from sfumato.strategy.marginals import Marginals
 
@@ -129,3 +129,26 @@ def test_a_count_below_its_noise_is_taken_for_its_noise():
     plan = planned(sf.marginals(DOMAIN, 2))
     assert records_of(plan, -5.0) == records_of(plan, 0.0) == int(plan.noise[0].scale)
     assert records_of(plan, 1e5 + 0.5) == 100_000
+
+
+@pytest.mark.parametrize(("work", "neighbours", "unit"), CASES)
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_a_plan_says_from_how_many_records_on_it_stays_as_it_is(work, neighbours, unit, is_counted):
+    plan = planned(work, neighbours, unit)
+    bound = divided_below(plan, is_counted=is_counted)
+    assert bound > 100
+    assert divided(plan, bound, is_counted=is_counted) is plan
+    assert divided(plan, bound - bound // 50 - 2, is_counted=is_counted) is not plan
+
+
+def test_a_plan_tells_that_a_release_may_err_otherwise():
+    plan = sf.plan(sf.marginals(DOMAIN, 2), BUDGET, cache=False)
+    bound = divided_below(plan.forecast, is_counted=True)
+    assert f"fewer than about {bound:,} records" in repr(plan)
+    assert f"fewer than about {bound:,} records" in plan._repr_html_()
+    known = sf.plan(sf.marginals(DOMAIN, 2), BUDGET, records=1_000, cache=False)
+    assert f"typical error {known.divided(1_000).rmse:,.2f} counts before" in repr(known)
+    many = sf.plan(sf.marginals(DOMAIN, 2), BUDGET, records=10**7, cache=False)
+    ones = sf.plan(sf.marginals(DOMAIN, 1), BUDGET, cache=False)
+    named = sf.plan(sf.marginals(DOMAIN, 2), BUDGET, mechanism="factorization", cache=False)
+    assert many.division == ones.division == named.division == ""
