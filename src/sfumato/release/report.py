@@ -481,10 +481,17 @@ def _reading(release: Release, level: float) -> str:
         "only what was measured for it; where the value would lie outside, the interval is widened "
         "to it. The <i>unbiased</i> answer stands beside both in answers.parquet."
     )
+    divided_for = release.forecast.divided_for
+    width = (
+        "The width depends on the plan only, not on the people in the table."
+        if divided_for is None
+        else f"The budget was divided between tables for about {divided_for:,} records; the width "
+        "depends on the plan and on that number only."
+    )
     held = (
         f"Its interval from <i>low</i> to <i>high</i> holds the true number with probability "
-        f"{level:.4g}: of a hundred answers, about {100 * (1 - level):.3g} lie outside theirs. The "
-        "width depends on the plan only, not on the people in the table."
+        f"{level:.4g}: of a hundred answers, about {100 * (1 - level):.3g} lie outside theirs. "
+        f"{width}"
     )
     repeated = estimates.bootstrap
     if repeated is not None:
@@ -577,6 +584,8 @@ def _measured(release: Release) -> str:
 def _forecast(forecast: Forecast, anchors: Mapping[Group, str]) -> str:
     groups = [*enumerate(forecast.groups)]
     heading, note = "Errors by group", ""
+    is_planned = forecast.divided_for is None
+    first = "anything was spent" if is_planned else "any table was measured, from their division"
     if len(groups) > LIMITS.errors_listed:
         shown = sorted(groups, key=lambda pair: (-pair[1].rmse, pair[0]))[: LIMITS.table_rows]
         note = f" The {len(shown)} of {len(groups):,} groups with the greatest typical error."
@@ -590,7 +599,7 @@ def _forecast(forecast: Forecast, anchors: Mapping[Group, str]) -> str:
         f'<h2>{heading}</h2><div class="wide tall"><table><thead><tr>'
         '<th class="label">group</th><th>answers</th><th>typical error</th><th>largest</th>'
         f"</tr></thead><tbody>{rows}</tbody></table></div>"
-        '<p class="note">Known before anything was spent; in counts, or in the unit of the '
+        f'<p class="note">Known before {first}; in counts, or in the unit of the '
         f"numbers that are summed.{note}</p>"
     )
 

@@ -6,6 +6,7 @@ import json
 import re
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import sfumato as sf
@@ -247,3 +248,16 @@ def test_shares_stand_beside_counts_when_they_are_asked_for(monkeypatch):
     assert heads == [*names, "share", "share low", "share high"]
     row = re.findall(r"<td>([^<]*)</td>", page[page.index('id="g0"') :])[:7]
     assert float(row[4]) == pytest.approx(float(row[0]) / 200, abs=1e-3)
+
+
+def test_a_report_says_for_how_many_records_the_budget_was_divided() -> None:
+    domain = sf.Domain({"a": 4, "b": 5, "c": 6})
+    plan = sf.plan(sf.marginals(domain, 2), sf.Budget(mu=0.05), records=50, cache=False)
+    rows = {"a": [0, 1, 2, 3], "b": [1, 1, 1, 2], "c": [0, 0, 5, 5]}
+    divided, planned = "divided between tables for about 50 records", "Known before anything"
+    said = report_html(plan.release(pa.table(rows)), level=0.95)
+    assert divided in said
+    assert planned not in said
+    said = report_html(plan.release(pa.table(rows), project=False), level=0.95)
+    assert divided not in said
+    assert planned in said
