@@ -30,7 +30,7 @@ import numpy as np
 from sfumato.planning.forecast import CombinationError
 from sfumato.privacy.noise_laws import SMOOTH, NoiseTails
 from sfumato.session.purchases import combined
-from sfumato.session.scope import KnownNumber, ScopeMeasured
+from sfumato.session.scope import KnownNumber, ScopeMeasured, is_sharper
 from sfumato.session.session_limits import LIMITS
 from sfumato.types import Array
 from sfumato.workload.question import Question
@@ -216,13 +216,13 @@ class Knowledge:
         direct = [one for one in numbers if one is not None]
         best = self._direct(direct, own) if direct or own else None
         blue = self._combined(question) if self._draws else None
-        if blue is not None and (best is None or _is_sharper(blue, best)):
+        if blue is not None and (best is None or is_sharper(blue, best)):
             best = blue
         if key in self._tested:
             # Whether there is such an answer was decided by the noise of others, so it is not
             # combined with them: by itself, with what was measured of the same question.
             alone = combined([self._tested[key], *own])
-            if best is None or _is_sharper(alone, best):
+            if best is None or is_sharper(alone, best):
                 best = alone
         return best
 
@@ -363,10 +363,6 @@ class Knowledge:
         precisions = [one.standard_error**-2 for one, _ in draws]
         safe = sum(p * half for p, (_, half) in zip(precisions, draws, strict=True))
         return _Drawn(self._questions[key], number, safe / sum(precisions))
-
-
-def _is_sharper(one: KnownNumber, other: KnownNumber) -> bool:
-    return one.standard_error < other.standard_error * (1 - LIMITS.error_rounding)
 
 
 def _diagonal(parts: Sequence[Array]) -> Array:

@@ -23,8 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
-from math import inf, log, prod, sqrt
-from typing import TYPE_CHECKING
+from math import inf, log, sqrt
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -54,6 +54,15 @@ __all__ = [
     "scope_workload",
     "span_weights",
 ]
+
+
+class HasError(Protocol):
+    """A number, or its law."""
+
+    @property
+    def standard_error(self) -> float:
+        """The standard deviation."""
+        ...
 
 
 Scope = Workload | int
@@ -201,22 +210,19 @@ class ScopeMeasured:
 
     def way(self, question: Question) -> tuple[KnownNumber, Mapping[int, Array]] | None:
         """The estimate of a question, and how much every measured value counts in it."""
-        best: tuple[KnownNumber, Mapping[int, Array]] | None = None
-        miss = (1 - self.level) / self._sources
+        best: tuple[Term, Mapping[int, Array], CombinationError] | None = None
         for term, weights in self._ways(question):
-            value = sum(float(w @ self._values[b]) for b, w in weights.items())
-            number = KnownNumber(
-                value,
-                self._law(weights),
-                self._joint(term, question, 1 - miss),
-                self.level,
-                self._joint(term, question, 1 - miss / 2),
-            )
-            if best is None or number.standard_error < best[0].standard_error:
-                best = number, weights
-            else:
+            law = self._law(weights)
+            if best is not None and not is_sharper(law, best[2]):
                 break  # one reconstruction says the same of a question, whichever group is asked
-        return best
+            best = term, weights, law
+        if best is None:
+            return None
+        term, weights, law = best
+        value = sum(float(w @ self._values[b]) for b, w in weights.items())
+        miss, is_joined = (1 - self.level) / self._sources, is_conjunction(question)
+        joint, stricter = (self._joint(term, is_joined, 1 - m) for m in (miss, miss / 2))
+        return KnownNumber(value, law, joint, self.level, stricter), weights
 
     def covariance(self, pulls: Sequence[Mapping[int, Array]]) -> Array:
         """The covariance matrix of estimates that are made from measured values so."""
@@ -265,23 +271,27 @@ class ScopeMeasured:
 
     def _law(self, weights: Mapping[int, Array]) -> CombinationError:
         forecast = self.forecast
-        parts = [w**2 * forecast.block_variances[b] for b, w in weights.items()]
-        second = sum(float(e.sum()) for e in parts)
-        fourth = sum(float((e**2).sum()) for e in parts)
-        is_normal = forecast.strategy.noise == "gaussian" or fourth == 0
-        shape = inf if is_normal else second**2 / fourth
+        variances = forecast.block_variances
+        second = sum(variances[b] * float(w @ w) for b, w in weights.items())
+        shape = inf
+        if forecast.strategy.noise != "gaussian":
+            fourth = sum(float(((w**2 * variances[b]) ** 2).sum()) for b, w in weights.items())
+            shape = inf if fourth == 0 else second**2 / fourth
         return CombinationError(sqrt(second), shape, 0.0, forecast.tails)
 
-    def _joint(self, term: Term, question: Question, level: float) -> float:
+    def _joint(self, term: Term, is_joined: bool, level: float) -> float:
         """Standard errors that all queries of a kind keep together; docs/proofs/online.md, 7."""
         if self.forecast.strategy.noise != "gaussian":
             return inf
-        miss, terms = (1 - level) / 2, self.forecast.workload.terms
-        scheffe = _chi(prod(term.shape), 1 - miss / len(terms))
-        if not is_conjunction(question):
-            return scheffe
-        number = _log_sum([sum(term.shape) * log(2) for term in terms])
-        return min(scheffe, sqrt(2 * (number - log(miss))))
+        miss = (1 - level) / 2
+        scheffe = _chi(term.cells, 1 - miss / len(self._terms))
+        return min(scheffe, sqrt(2 * (self._log_joined - log(miss)))) if is_joined else scheffe
+
+    @cached_property
+    def _log_joined(self) -> float:
+        """The logarithm of how many conjunctions there are, at most."""
+        terms = self.forecast.workload.terms
+        return _log_sum([sum(term.shape) * log(2) for term in terms])
 
     def estimates(self, workload: Workload) -> LinearEstimates | None:
         """The estimates of all queries of a workload; None if the span does not hold them all."""
@@ -430,12 +440,17 @@ def is_conjunction(question: Question) -> bool:
     return question.bits == 0 and cells == 1 and question.high == 1
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _chi(cells: int, level: float) -> float:
     """The quantile of the length of a standard normal vector: |<r, z>| <= |r| |z| for all r."""
     from scipy.stats import chi2
 
     return sqrt(float(chi2.ppf(level, cells)))
+
+
+def is_sharper(one: HasError, other: HasError) -> bool:
+    """Whether a number has a smaller error than another one, by more than rounding."""
+    return one.standard_error < other.standard_error * (1 - LIMITS.error_rounding)
 
 
 def _log_sum(logs: Sequence[float]) -> float:

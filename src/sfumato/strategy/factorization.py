@@ -15,7 +15,7 @@ answer stays unbiased.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -49,6 +49,20 @@ __all__ = [
 
 
 Factors = dict[str, QuerySet]
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """How the pull of a combination on the values is read from its table of coefficients.
+
+    Attributes:
+        rows: For every axis, what is read along it: a column for each number.
+        parts: The blocks, each with its place in the table, the order of its axes, and the inverse
+            that takes what was read there to its values.
+    """
+
+    rows: tuple[Array, ...]
+    parts: tuple[tuple[int, tuple[slice, ...], tuple[int, ...], Array], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,28 +105,66 @@ class Factorization(SumOfProducts):
         return out.reshape(-1)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """``R'c``: the steps of ``answer``, transposed and in reverse order."""
-        factors = self._factors(term)
+        """``R'c``: the steps of ``answer``, transposed and in reverse order.
+
+        Along every axis the sums and the differences of all classes are read at once; a block takes
+        its part of the table.
+        """
+        reading = self.computed_once(("reading", term), lambda: self._reading(term))
         table = np.asarray(coefficients, dtype=np.float64)
-        table = table.reshape([q.rows for q in factors.values()])
+        for rows in reading.rows:  # the first axis goes last: all of them are back at the end
+            table = table.reshape(len(rows), -1).T @ rows
+        table = table.reshape([rows.shape[1] for rows in reading.rows])
         by_block = {}
+        for b, where, order, inverse in reading.parts:
+            sums = table[where].transpose(order).reshape(inverse.shape[1], -1)
+            by_block[b] = (inverse @ sums).reshape(-1)
+        return by_block
+
+    def _reading(self, term: int) -> _Reading:
+        """What ``adjoint`` reads along every axis of a term."""
+        factors = self._factors(term)
+        axes = [a for a in self.axes if a.name in factors]
+        ends = [self._rows_of_all(a, factors[a.name]) for a in axes]
+        place = {a.name: i for i, a in enumerate(axes)}
+        parts = []
         for b in self._reached(factors):
             piece = self._piece(b)
-            part = table
-            for axis in reversed(self._summed_axes(b, factors)):
-                rows = self._rows_of(axis, factors[axis.name], CLASS_SUMS)[:, 0]
-                part = np.tensordot(part, rows, axes=(list(factors).index(axis.name), 0))
-            part = part.reshape(
-                [factors[a.name].rows if a.name in factors else 1 for a in piece.axes]
-            )
-            for i, (axis, label) in enumerate(zip(piece.axes, piece.part, strict=True)):
-                rows = self._rows_of(axis, factors.get(axis.name), label)
-                rows = rows if label == CLASS_SUMS else rows / rows.shape[1]
-                part = np.moveaxis(np.tensordot(rows, part, axes=(0, i)), 0, i)
-            part = part.transpose((*piece.class_axes, *piece.residual_axes))
-            sums = part.reshape(len(self.inverses[b]), *piece.row_shape[1:])
-            by_block[b] = np.tensordot(self.inverses[b].T, sums, axes=1).reshape(-1)
-        return by_block
+            labels = {a.name: k for a, k in zip(self.axes, self.parts[b], strict=True)}
+            where = tuple(at[labels[a.name]] for a, (_, at) in zip(axes, ends, strict=True))
+            names = [piece.axes[i].name for i in (*piece.class_axes, *piece.residual_axes)]
+            own = [place[n] for n in names if n in place]
+            rest = [i for i in range(len(axes)) if i not in own]  # sums of one class: of length 1
+            parts.append((b, where, (*own, *rest), self._inverse_of_all(b, frozenset(place))))
+        return _Reading(tuple(rows for rows, _ in ends), tuple(parts))
+
+    def _inverse_of_all(self, b: int, names: frozenset[str]) -> Array:
+        """The transposed inverse of a block, where all classes of other attributes count alike."""
+        piece = self._piece(b)
+        axes = [piece.axes[i].name for i in piece.class_axes]
+        others = tuple(i for i, n in enumerate(axes) if n not in names)
+        if not others:
+            return self.inverses[b].T
+
+        def compute() -> Array:
+            inverse = self.inverses[b].reshape(*_class_counts(piece), -1).sum(axis=others)
+            return np.ascontiguousarray(inverse.reshape(-1, self.inverses[b].shape[1]).T)
+
+        return self.computed_once(("inverse", b, *others), compute)
+
+    def _rows_of_all(self, axis: Axis, queries: QuerySet) -> tuple[Array, Mapping[int, slice]]:
+        """The rows of all labels beside each other, each with its place."""
+
+        def compute() -> tuple[Array, Mapping[int, slice]]:
+            columns, where, start = [], {}, 0
+            for label in self._labels(axis, queries):
+                rows = self._rows_of(axis, queries, label)
+                columns.append(rows if label == CLASS_SUMS else rows / rows.shape[1])
+                where[label] = slice(start, start + rows.shape[1])
+                start += rows.shape[1]
+            return np.ascontiguousarray(np.concatenate(columns, axis=1)), where
+
+        return self.computed_once(("all", axis.name, id(queries)), compute)
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Sums over subspaces of products: class sums by covariance, residuals by squares."""
@@ -245,12 +297,15 @@ class Factorization(SumOfProducts):
         """The blocks of the subspaces that the term reaches."""
         if not self._index:
             self._index.update({part: b for b, part in enumerate(self.parts)})
-        options = []
-        for axis in self.axes:
-            queries = factors.get(axis.name)
-            labels = [] if queries is None else np.flatnonzero(axis.residual_gram(queries)).tolist()
-            options.append([CLASS_SUMS, *labels])
+        options = [self._labels(axis, factors.get(axis.name)) for axis in self.axes]
         return [self._index[part] for part in product(*options) if part in self._index]
+
+    @staticmethod
+    def _labels(axis: Axis, queries: QuerySet | None) -> list[int]:
+        """Class sums, and the classes within which queries tell cells apart."""
+        if queries is None:
+            return [CLASS_SUMS]
+        return [CLASS_SUMS, *np.flatnonzero(axis.residual_gram(queries)).tolist()]
 
     def _summed_axes(self, b: int, factors: Factors) -> list[Axis]:
         """The axes of the term of one class that block b sums up: they carry a factor only."""

@@ -77,6 +77,21 @@ def test_variances_and_norms_are_those_of_the_dense_matrices(work: Workload) -> 
     assert columns <= strategy.sensitivity(2).power <= columns * (1 + 1e-8)
 
 
+def test_the_pull_of_a_combination_is_the_transposed_reconstruction(work: Workload) -> None:
+    strategy, draw = solved(work), np.random.default_rng(3)
+    ends = np.cumsum(strategy.block_rows)[:-1]
+    for t, term in enumerate(strategy.workload.terms):
+        units = np.eye(sum(strategy.block_rows))
+        reconstruction = np.array([strategy.answer(t, np.split(e, ends)) for e in units]).T
+        coefficients = draw.normal(size=(2, term.rows))
+        for own, expected in zip(coefficients, coefficients @ reconstruction, strict=True):
+            pull = strategy.adjoint(t, own)
+            wide = [pull.get(b, np.zeros(n)) for b, n in enumerate(strategy.block_rows)]
+            assert np.concatenate(wide) == pytest.approx(
+                expected, rel=1e-12, abs=1e-12 * np.abs(expected).max()
+            )
+
+
 def test_the_optimum_and_its_bound_are_those_of_the_dense_problem(work: Workload) -> None:
     strategy = solved(work)
     dense = certified_optimum(dense_root_diagonal(work.gram().dense()), DOMAIN.size, tolerance=1e-4)
