@@ -111,6 +111,22 @@ def test_an_error_is_paid_for_once(asking: TestClient) -> None:
     assert asking.post(ASK, headers=bearer(ADA), json=mean).status_code == 422
 
 
+def test_what_was_bought_answers_the_plain_question_as_well(asking: TestClient) -> None:
+    session = asking.app.server.datasets["people"].batcher.session
+    send = {"sql": COUNT.format(4)}
+    first = asking.post(ASK, headers=bearer(ADA), json=send)
+    assert asking.post(ASK, headers=bearer(ADA), json=send).content == first.content
+    bought = asking.post(ASK, headers=bearer(ADA), json={**send, "error": 15})
+    assert bought.status_code == 200, bought.text
+    assert bought.json()["answers"][0]["how"] == "paid"
+    after = asking.post(ASK, headers=bearer(CORA), json=send)
+    (answer,), (earlier,) = after.json()["answers"], first.json()["answers"]
+    assert (answer["how"], answer["cost"]) == ("known", [])
+    assert answer["value"] == bought.json()["answers"][0]["value"] == session.ask(send["sql"]).value
+    assert answer["high"] - answer["low"] < earlier["high"] - earlier["low"]
+    assert asking.post(ASK, headers=bearer(ADA), json=send).content == after.content
+
+
 def test_an_estimate_spends_nothing(asking: TestClient) -> None:
     before = asking.get("/datasets", headers=bearer(ADA)).json()
     reply = asking.post(

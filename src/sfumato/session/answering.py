@@ -398,6 +398,11 @@ class SessionState:
         """How far one person moves the answer, in its steps."""
         return moved_by_one(question, self.plan.neighbours, self.plan.unit)
 
+    @property
+    def measurements(self) -> int:
+        """How many sources and single questions were measured."""
+        return self._knowledge.measurements
+
     def stored(self, key: str) -> Answer | None:
         """The answer that was given before, if there is one."""
         answer = self._paid.get(key) or self._answers.get(key)

@@ -196,6 +196,11 @@ class Knowledge:
         self._pulls.clear()
         self._numbers.clear()
 
+    @property
+    def measurements(self) -> int:
+        """How many there are: with one more, answers of other questions may be more precise."""
+        return self._count + len(self.sources)
+
     def holds(self, question: Question) -> bool:
         """Whether a source tells the question."""
         return any(source.holds(question) for source in self.sources)

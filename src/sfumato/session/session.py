@@ -492,6 +492,11 @@ class Session:
             return self._state.group_offer(question, error)
         return self._state.offer(question, error)
 
+    @property
+    def measurements(self) -> int:
+        """How much was measured so far; while it stays, what was answered is answered alike."""
+        return self._state.measurements
+
     def is_answered(self, request: Asked) -> bool:
         """Whether a question has a stored answer, so that asking it costs nothing.
 

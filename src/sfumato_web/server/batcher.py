@@ -188,7 +188,7 @@ class QuestionBatcher:
         cached = None if cached is None else cached.within(error)
         if cached is not None and (name is not None or cached.is_single):
             parsed = cached
-            stored = None if name is not None else self._store.recent(self.dataset, parsed.view)
+            stored = None if name is not None else self._held(parsed)
         else:
             parsed, stored = await self._readers.run(
                 who.name, partial(self._begun, text, name, error)
@@ -214,8 +214,16 @@ class QuestionBatcher:
 
     def _stored_body(self, parsed: ParsedText) -> bytes | None:
         """A body at hand; the session stores single answers, the response store lists of them."""
-        look_up = self._store.recent if parsed.is_single else self._store.body
-        return look_up(self.dataset, parsed.view)
+        if parsed.is_single:
+            return self._held(parsed)
+        return self._store.body(self.dataset, parsed.view)
+
+    def _held(self, parsed: ParsedText) -> bytes | None:
+        """A body in memory; of a single answer only while the session knows nothing better."""
+        view = parsed.view
+        if parsed.is_single:
+            view = _view_at(view, self.session.measurements)
+        return self._store.recent(self.dataset, view)
 
     def was_answered(self, text: str, error: float | None = None) -> bool:
         """Whether the question of a text has a stored answer, with this error if there is one."""
@@ -290,6 +298,7 @@ class QuestionBatcher:
         Privacy: that of ``Session.ask_many``; what is sent is its answers.
         """
         plain = [w for w in theirs if w.parsed.error is None]
+        measurements = self.session.measurements  # before: what is bought below is not in these
         outcomes = self.session.ask_many([w.parsed.question for w in plain], analyst=analyst)
         pairs = list(zip(plain, outcomes, strict=True))
         for one in (w for w in theirs if w.parsed.error is not None):
@@ -306,7 +315,7 @@ class QuestionBatcher:
                 results[id(waiting)] = self._refusal(outcome, analyst)
             else:
                 self._count(waiting, outcome)
-                results[id(waiting)] = self._store_body(waiting.parsed, outcome)
+                results[id(waiting)] = self._store_body(waiting.parsed, outcome, measurements)
         return results
 
     def _refusal(self, fault: Exception, analyst: str) -> Exception:
@@ -324,11 +333,13 @@ class QuestionBatcher:
             place = (self.dataset, waiting.analyst, None, cost, "ask")
             self._log.spent(waiting.note, *place)
 
-    def _store_body(self, parsed: ParsedText, answer: Answer | GroupAnswer) -> bytes:
+    def _store_body(
+        self, parsed: ParsedText, answer: Answer | GroupAnswer, measurements: int
+    ) -> bytes:
         """The body; the ledger has all answers for ever, the store keeps words and shapes."""
         body = self._body(parsed.key, answer)
         if parsed.is_single:
-            return self._store.remember(self.dataset, parsed.view, body)
+            return self._store.remember(self.dataset, _view_at(parsed.view, measurements), body)
         return self._store.keep([(self.dataset, parsed.view, body)])[0]
 
     def _body(self, key: str, answer: Answer | GroupAnswer) -> bytes:
@@ -336,6 +347,11 @@ class QuestionBatcher:
         shapes = {"statements": answer.statements} if answer.statements else {}
         cost = {"cost": [dict(part) for part in answer.cost]} if shapes else {}
         return canonical({"key": key, "dataset": self.dataset, **document, **shapes, **cost})
+
+
+def _view_at(view: str, measurements: int) -> str:
+    """The view of a single answer while so much was measured: more may make it more precise."""
+    return f"{view} {measurements}"
 
 
 def _of_one(question: Question) -> ParsedText:
