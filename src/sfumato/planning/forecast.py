@@ -458,7 +458,18 @@ class Forecast:
         planned = self.strategy.in_normal_form  # the bound is of its queries
         smooth = tuple(2 * n.scale**2 for n in self.noise)
         own, real = (self._objective_variance(planned, v) for v in (self.block_variances, smooth))
-        return sqrt(own / real) / least
+        return sqrt(own / real) / least * self._over_least_scale(real)
+
+    def _over_least_scale(self, real: float) -> float:
+        """The error over that for the whole budget, where the least scale that is drawn costs less.
+
+        ``real``: the objective of noise of the same scales, without a grid.
+        """
+        strategy, epsilon = self.strategy, float(self.budget.pure_epsilon)
+        error = strategy.weighted_error(self.objective, self.neighbours, self._drops)
+        error *= excess_of_unit(strategy, self.unit, self.neighbours)
+        ratio = sqrt(real / (2 * error)) * epsilon
+        return ratio if ratio > 1 + LIMITS.scale_rounded else 1.0
 
     def _objective_variance(self, strategy: Strategy, noise: tuple[float, ...]) -> float:
         """What the objective makes small: the sum, or the greatest, by the weights of the terms."""

@@ -136,7 +136,7 @@ class Strategies:
             self._made.setdefault(key, self._built(name, loss, watch))
         strategy = self._made[key]
         if isinstance(strategy, PlanError):
-            raise strategy
+            raise _afresh(strategy)
         if neighbours == "add-remove" or name == BIASED:
             return strategy
         if (name, may_drop_records) not in self._replaced:
@@ -257,10 +257,15 @@ class Strategies:
                 _check_memory(strategy)
             check_unbiased(strategy)
         except PlanError as why:
-            return why
+            return _afresh(why)
         except np.linalg.LinAlgError:
             return PlanError(SINGULAR)
         return strategy
+
+
+def _afresh(error: PlanError) -> PlanError:
+    """The same error without where it came up: that would hold open tables for as long as it."""
+    return type(error)(*error.args)
 
 
 def choose(

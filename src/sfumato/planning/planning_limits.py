@@ -38,6 +38,8 @@ class PlanningLimits:
     """Times what noise in whole steps gains at most: up to here rough errors are close enough."""
     candidate_laws: int = 16
     """Laws of noise up to which a candidate has its error in parts: a sum of variances for each."""
+    scale_rounded: float = 2.0**-10
+    """Relative: above what rounding a scale up to its grid adds to an error."""
     error_reached: float = 1.0001
     """Times an error to reach: a search that ends above it ended at the least noise drawn."""
     budget_bisections: int = 40
