@@ -919,6 +919,8 @@ def _chosen(
     if isinstance(columns, str):
         raise PlanError(f"columns must be a list of names, got {shown(columns)}")
     names = list(table.types) if columns is None else list(dict.fromkeys(columns))
+    if not names and "" not in table.types:  # else whatever a record may hold is a column
+        raise TableError(f"the table {table.name} has no column that can be described")
     if not names:
         raise TableError(
             f"{table.name}: the names of its fields stand in its records, which are private; name "

@@ -112,7 +112,7 @@ def test_a_select_says_what_is_discovered(place: Path, run: Run) -> None:
         (("people.csv", "--column", "city"), "--epsilon 1 --delta 1e-6"),
         (("people.csv", *options()), "names no ledger"),
         (("people.csv", *options("--column", "cty", "--no-ledger")), "did you mean 'city'"),
-        (("spec.toml", "--column", "city"), "leave --column"),
+        (("spec.toml", "--column", "city"), "leave out --column"),
     ],
 )
 def test_what_is_missing_is_said(place: Path, run: Run, arguments, words) -> None:

@@ -135,7 +135,7 @@ def test_help_loads_no_heavy_library() -> None:
 def test_the_server_and_the_audit_register_their_commands() -> None:
     assert _loaded(["sfumato_web", "sfumato_audit"]) == []
     points = entry_points(group=GROUP)
-    assert {point.name for point in points} == {"serve", "token", "audit"}
+    assert {point.name for point in points} == {"serve", "token", "admin", "audit"}
 
 
 def test_a_misspelled_command_is_told_its_neighbour(run: Run) -> None:

@@ -126,7 +126,7 @@ def plan_release(plan, codes):
     return whole.release(frame)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 20])
+@pytest.mark.parametrize("epsilon", [0.5, 5])
 def test_rows_take_over_where_cells_cannot_be_listed_and_lower_the_error(epsilon):
     _, _, release, truth = rows_made(epsilon)
     found = release.estimates.refined
@@ -147,7 +147,7 @@ def test_rows_take_over_where_cells_cannot_be_listed_and_lower_the_error(epsilon
 
 def test_rows_that_miss_more_than_noise_explains_are_not_used(monkeypatch):
     """The twin: with hardly any effort the rows are far off, and the answers are only cut."""
-    _, _, release, _ = rows_made(20)
+    _, _, release, _ = rows_made(5)
     monkeypatch.setattr(module, "LIMITS", replace(LIMITS, rows_misfit=1e-3))
     outcome = refined(release.forecast, release.estimates.measured, release.estimates.unbiased)
     assert outcome is Unrefined.NOT_EXPLAINED
