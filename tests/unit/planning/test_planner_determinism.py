@@ -125,9 +125,13 @@ def test_the_answers_of_a_release_depend_on_no_clock(
     plan = sf.plan(sf.marginals(domain, 2), BUDGET, cache=False)
     table = {n: np.arange(300) * (i + 3) % domain[n].size for i, n in enumerate(sizes)}
     first = plan.release(pd.DataFrame(table))
-    again = refined(first.forecast, first.estimates.measured, first.estimates.unbiased, shrinks=True)
+    again = refined(
+        first.forecast, first.estimates.measured, first.estimates.unbiased, shrinks=True
+    )
     monkeypatch.setattr(effort_module, "thread_time", _raises)
-    later = refined(first.forecast, first.estimates.measured, first.estimates.unbiased, shrinks=True)
+    later = refined(
+        first.forecast, first.estimates.measured, first.estimates.unbiased, shrinks=True
+    )
     assert isinstance(again, Refined)
     assert isinstance(later, Refined)
     assert again.method == ("rows" if is_large else "histogram")
