@@ -463,13 +463,15 @@ class Forecast:
     def _over_least_scale(self, real: float) -> float:
         """The error over that for the whole budget, where the least scale that is drawn costs less.
 
-        ``real``: the objective of noise of the same scales, without a grid.
+        ``real``: the objective of noise of the same scales, without a grid. More than that for a
+        unit of several rows, whose noise is compared with that for one.
         """
         strategy, epsilon = self.strategy, float(self.budget.pure_epsilon)
+        if float(self.cost.pure_epsilon) >= epsilon * (1 - LIMITS.scale_rounded):
+            return 1.0
         error = strategy.weighted_error(self.objective, self.neighbours, self._drops)
         error *= excess_of_unit(strategy, self.unit, self.neighbours)
-        ratio = sqrt(real / (2 * error)) * epsilon
-        return ratio if ratio > 1 + LIMITS.scale_rounded else 1.0
+        return max(1.0, sqrt(real / (2 * error)) * epsilon)
 
     def _objective_variance(self, strategy: Strategy, noise: tuple[float, ...]) -> float:
         """What the objective makes small: the sum, or the greatest, by the weights of the terms."""

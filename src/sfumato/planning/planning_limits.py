@@ -39,7 +39,7 @@ class PlanningLimits:
     candidate_laws: int = 16
     """Laws of noise up to which a candidate has its error in parts: a sum of variances for each."""
     scale_rounded: float = 2.0**-10
-    """Relative: above what rounding a scale up to its grid adds to an error."""
+    """Relative: above what rounding a scale up to its grid takes from the cost."""
     error_reached: float = 1.0001
     """Times an error to reach: a search that ends above it ended at the least noise drawn."""
     budget_bisections: int = 40

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fractions import Fraction
+from itertools import count
 
 import numpy as np
 import pandas as pd
@@ -181,7 +182,7 @@ def test_intervals_hold_and_those_of_one_release_taken_for_three_do_not(budgets,
     plans = [planned(work, budget=b) for b in budgets]
     truth = COUNTS.sum(axis=2).reshape(-1)
     cell = 3
-    hits, twins = 0, 0
+    hits, twins, names = 0, 0, count()
     for draw in range(draws):
         words = [SeededWords(f"{draw} {i}") for i in range(2)]
         one, two = (
@@ -191,7 +192,7 @@ def test_intervals_hold_and_those_of_one_release_taken_for_three_do_not(budgets,
         row = sf.combine(one, two, project=False).answers("age", by="sex", level=level).iloc[cell]
         hits += row["low"] <= truth[cell] <= row["high"]
         with monkeypatch.context() as patched:
-            patched.setattr(pooled, "_named", lambda _: [{"measurement_sha256": object()}])
+            patched.setattr(pooled, "_named", lambda _: [{"measurement_sha256": next(names)}])
             patched.setattr(Release, "of", _of_unnamed(Release.of))
             twice = sf.combine(one, one, one, project=False)
         row = twice.answers("age", by="sex", level=level).iloc[cell]
