@@ -22,6 +22,8 @@ sizes
     folders with more than 18 files, ``__init__.py`` left out, and modules of more than 800 lines.
 one importer
     modules, no ``__init__.py``, that exactly one other module imports at run time, and their lines.
+    Modules that a package hands out names of, on first use, are left out: people look for them by
+    these names.
 names twice
     names of files (no ``__init__.py``) and of classes at the top of a module that occur more than
     once in their package; ``Limits`` may, once in each room.
@@ -229,9 +231,21 @@ class House:
         return edges
 
     def one_importer(self) -> list[str]:
-        """The modules, no folder, that exactly one other imports."""
+        """The modules, no folder and without public names, that exactly one other imports."""
         count = Counter(other for others in self.imports.values() for other in others)
-        return [n for n, m in self.modules.items() if count[n] == 1 and not m.is_package]
+        public = set[str]().union(*(self.homes(n) for n, m in self.modules.items() if m.is_package))
+        return [
+            name
+            for name, module in self.modules.items()
+            if count[name] == 1 and not module.is_package and name not in public
+        ]
+
+    def homes(self, package: str) -> set[str]:
+        """The modules whose public names a package hands out, imported on first use."""
+        top = import_module(package)
+        public = (getattr(top, name) for name in getattr(top, "__all__", ()))
+        modules = {getattr(value, "__module__", package) for value in public}
+        return {name for name in modules if name in self.modules and name != package}
 
     def full_folders(self) -> list[str]:
         """The folders with more files than one takes in at a glance."""

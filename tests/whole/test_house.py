@@ -7,6 +7,7 @@ import re
 from importlib import import_module
 from itertools import count
 from pathlib import Path
+from textwrap import dedent
 from xml.etree import ElementTree
 
 import pytest
@@ -96,6 +97,26 @@ def test_a_module_with_a_single_importer_is_found(build):
         }
     )
     assert short(house.one_importer()) == ["one"]
+
+
+def test_a_module_whose_public_names_are_handed_out_has_more_than_one_importer(build):
+    front = """
+    __all__ = ["Noun"]
+
+    def __getattr__(name):
+        from importlib import import_module
+
+        return getattr(import_module("mini.one"), name)
+    """
+    house = build(
+        {
+            "__init__.py": dedent(front),
+            "a.py": "import mini.one\nimport mini.two\n",
+            "one.py": "class Noun: ...\n",
+            "two.py": "class Verb: ...\n",
+        }
+    )
+    assert short(house.one_importer()) == ["two"]
 
 
 def test_full_folders_and_long_modules_are_found(build):
