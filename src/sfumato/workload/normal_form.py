@@ -628,7 +628,7 @@ class _Form:
                     for n, s in zip(box.names, chosen, strict=True)
                 ]
                 one: Condition = parts[0] if len(parts) == 1 else And(tuple(parts))
-                rows.append((box.names, box.weight, one, (box.names, chosen)))
+                rows.append((box.names, box.weight, one, self._place(box, chosen)))
         for loose in sorted(self.reader.loose.values(), key=lambda each: each.key):
             if loose.condition is not None:
                 names = self.domain.in_order(loose.condition.attributes)
@@ -646,6 +646,17 @@ class _Form:
                     self.single[key] = (len(self.terms), row)  # type: ignore[index]
             conditions = tuple(condition for condition, _ in listed)
             self.terms.append(Predicates(self.domain, "conditions", float(weight), conditions))
+
+    def _place(
+        self, box: _ProductGroup, chosen: tuple[Symbol, ...]
+    ) -> tuple[tuple[str, ...], tuple[Symbol, ...]]:
+        """The attributes and symbols of a row, without those that it sums over all cells."""
+        pairs = [
+            (name, symbol)
+            for name, symbol in zip(box.names, chosen, strict=True)
+            if name not in box.restored or symbol != interval_symbol(0, self.axes[name].size)
+        ]
+        return tuple(name for name, _ in pairs), tuple(symbol for _, symbol in pairs)
 
     def _add_explicit(self) -> None:
         """Add terms of other rows that are no products, by the attributes that they look at."""

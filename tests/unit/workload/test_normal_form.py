@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -196,6 +197,15 @@ def test_regular_groups_keep_their_structure():
     ]
     assert sf.marginals(DOMAIN, 2).normal.is_in_order
     assert sf.prefixes(DOMAIN, "age", by=["sex"]).normal.is_in_order
+
+
+def test_totals_are_found_among_running_totals_that_became_conditions(monkeypatch):
+    limits = replace(normal_form.LIMITS, irregular_products=0)
+    monkeypatch.setattr(normal_form, "LIMITS", limits)
+    sets = sf.product(DOMAIN, {"age": "prefix", "race": [[1, 1, 0, 0], [0, 1, 1, 0]]})
+    assert [type(t).__name__ for t in sets.normal.workload.terms] == ["Predicates"]
+    check_places(sets)
+    check_places(sets | sf.product(DOMAIN, {"age": "prefix", "sex": "prefix"}))
 
 
 def test_sets_too_large_to_be_listed_are_one_symbol_each():
