@@ -33,7 +33,7 @@ from time import perf_counter
 from typing import Any, TypeVar, cast
 
 from bench.tell import show
-from sfumato_web.server.tokens import hash_of, new_token
+from sfumato_web.server.config import hash_of, new_token
 
 T = TypeVar("T")
 Answered = tuple[list[tuple[float, int]], int]

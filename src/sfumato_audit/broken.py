@@ -41,8 +41,7 @@ from sfumato.vault.mechanisms.select import exponential_mechanism
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import marginals, predicates, prefixes
 from sfumato.workload.predicates import attribute
-from sfumato_audit.bounds import Claim
-from sfumato_audit.examine import Pair, Sampler, Score, Subject, Table, listed_pairs
+from sfumato_audit.examine import Claim, Pair, Sampler, Score, Subject, Table, listed_pairs
 from sfumato_audit.published import LAST, LOW, PUBLISHED, place_and_value
 from sfumato_audit.subjects.chosen import AROUND, mwem_subject, selection_subject
 from sfumato_audit.subjects.discoveries import (
@@ -55,11 +54,17 @@ from sfumato_audit.subjects.discoveries import (
 )
 from sfumato_audit.subjects.measured import (
     K_QUERIES,
+    VARIANCE,
     Measuring,
+    Numbers,
+    beside_a_count,
     divided_subject,
     k_norm_subject,
     pairs_by_degree,
     replaced_pieces,
+    square_of_half_the_range,
+    unclamped,
+    value_subject,
 )
 from sfumato_audit.subjects.online import (
     LANES,
@@ -107,14 +112,6 @@ from sfumato_audit.subjects.units import (
     granted,
     ledger_subject,
     unit_subject,
-)
-from sfumato_audit.subjects.values import (
-    VARIANCE,
-    Numbers,
-    beside_a_count,
-    square_of_half_the_range,
-    unclamped,
-    value_subject,
 )
 
 __all__ = [

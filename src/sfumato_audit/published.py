@@ -26,8 +26,7 @@ from sfumato.random import WordSource, system_words
 from sfumato.types import Array
 from sfumato.vault.mechanisms.noise import discrete_laplace
 from sfumato_audit.audit_limits import LIMITS
-from sfumato_audit.bounds import Claim
-from sfumato_audit.examine import FAST, Effort, Pair, Sampler, Subject, examine
+from sfumato_audit.examine import FAST, Claim, Effort, Pair, Sampler, Subject, examine
 
 if TYPE_CHECKING:
     import altair as alt

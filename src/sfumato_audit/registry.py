@@ -41,7 +41,7 @@ OUTSIDE = (  # modules that promise privacy outside of the vault
     "sfumato.run.choose",
     "sfumato.run.correct",
     "sfumato.run.discover",
-    "sfumato.run.rounds",
+    "sfumato.run.adaptive",
     "sfumato.run.textbook.choice_mechanisms",
     "sfumato.run.textbook.linear_mechanisms",
     "sfumato.run.textbook.local_responses",
@@ -57,7 +57,7 @@ def sound_subjects() -> list[Subject[Any]]:
     """Everything that must keep its claim."""
     from sfumato_audit.subjects.chosen import chosen_subjects, mwem_subjects
     from sfumato_audit.subjects.discoveries import key_subjects, kind_subjects, range_subjects
-    from sfumato_audit.subjects.measured import planned_subjects
+    from sfumato_audit.subjects.measured import planned_subjects, value_subjects
     from sfumato_audit.subjects.online import (
         group_subjects,
         online_subjects,
@@ -68,7 +68,6 @@ def sound_subjects() -> list[Subject[Any]]:
     from sfumato_audit.subjects.sparse import session_subjects, sparse_subjects
     from sfumato_audit.subjects.textbook import local_subjects, textbook_subjects
     from sfumato_audit.subjects.units import unit_subjects
-    from sfumato_audit.subjects.values import value_subjects
 
     return [
         *planned_subjects(),

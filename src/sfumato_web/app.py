@@ -59,8 +59,8 @@ from sfumato.errors import SfumatoError, place_of
 from sfumato.ledger.reader import export_lines
 from sfumato.privacy.budget import Budget
 from sfumato.version import VERSION
-from sfumato_web.server.config import Analyst, Config
-from sfumato_web.server.dataset import GuardedDataset
+from sfumato_web.server.config import Analyst, Config, Tokens
+from sfumato_web.server.dataset import FILES, GuardedDataset, file_of
 from sfumato_web.server.jobs import Facts, Job, Jobs, Kind, Work
 from sfumato_web.server.middleware import (
     ANALYST,
@@ -114,12 +114,10 @@ from sfumato_web.server.problems import (
     not_valid,
     problem_of,
 )
-from sfumato_web.server.release_files import FILES, file_of
 from sfumato_web.server.request_log import NOTE, EventFormatter, RequestLog
 from sfumato_web.server.responses import Grid, Left, Metrics, ResponseStore, Sample, process_gauges
 from sfumato_web.server.scheduler import Scheduler
 from sfumato_web.server.server_limits import LIMITS, Rates
-from sfumato_web.server.tokens import Tokens
 
 if TYPE_CHECKING:
     from sfumato.types import Progress
@@ -1145,7 +1143,7 @@ def make_app(server: ServerState, *, closes: bool = False, page: bool = False) -
     _describe(app)
     page_app = None
     if page:
-        from sfumato_web.page.start import open_page
+        from sfumato_web.page import open_page
 
         page_app = open_page(app, server)
     return RequestMiddleware(app, server, BUSY, page_app)

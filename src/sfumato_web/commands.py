@@ -123,7 +123,7 @@ def _check_page() -> None:
 @token_app.command(epilog=examples("sfumato token", "sfumato token --json"))
 def token(json: Json = False) -> None:
     """Make a token for an analyst, and its hash for the server."""
-    from sfumato_web.server.tokens import hash_of, new_token
+    from sfumato_web.server.config import hash_of, new_token
 
     made = new_token()
     Output(json).result(

@@ -19,9 +19,17 @@ from sfumato.privacy.budget import Budget
 from sfumato.workload.build import marginals
 from sfumato_audit import registry
 from sfumato_audit.audit_limits import LIMITS
-from sfumato_audit.bounds import chance_of_missing, hit_bounds
 from sfumato_audit.broken import ONE, broken_subjects
-from sfumato_audit.examine import FAST, FULL, SHOWN, SURE, Effort, examine
+from sfumato_audit.examine import (
+    FAST,
+    FULL,
+    SHOWN,
+    SURE,
+    Effort,
+    chance_of_missing,
+    examine,
+    hit_bounds,
+)
 from sfumato_audit.subjects.measured import Measuring, measured_subject
 from sfumato_audit.subjects.textbook import local_subjects
 from tests.shared.words import SeededWords

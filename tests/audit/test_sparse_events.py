@@ -15,9 +15,8 @@ import pytest
 
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato_audit.audit_limits import LIMITS
-from sfumato_audit.bounds import Claim, chance_of_missing, hit_bounds
 from sfumato_audit.broken import broken_subjects
-from sfumato_audit.examine import FAST, SHOWN, SURE
+from sfumato_audit.examine import FAST, SHOWN, SURE, Claim, chance_of_missing, hit_bounds
 from sfumato_audit.subjects.sparse import STEPS, Worst, sparse_laws, vector_subject
 from tests.shared.words import SeededWords
 

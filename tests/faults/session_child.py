@@ -24,8 +24,7 @@ from sfumato.ledger.ledger import Ledger
 from sfumato.session.answering import SessionState
 from sfumato.session.epochs import Epochs
 from sfumato.session.session import Session
-from sfumato.vault.mechanisms.questions import ExactQuestions
-from sfumato.vault.mechanisms.sparse import SparseVector
+from sfumato.vault.mechanisms.sparse import ExactQuestions, SparseVector
 from tests.shared.ledger_home import made
 
 DOMAIN = sf.Domain({"age": 20, "sex": 2})

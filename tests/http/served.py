@@ -18,11 +18,10 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from sfumato_web.app import ServerState, make_app, settings
-from sfumato_web.server.config import read_config
+from sfumato_web.server.config import hash_of, read_config
 from sfumato_web.server.request_log import RequestLog
 from sfumato_web.server.responses import Grid
 from sfumato_web.server.server_limits import Rates
-from sfumato_web.server.tokens import hash_of
 
 ADA, BOB, CORA = "sfu_ada", "sfu_bob", "sfu_cora"
 DORA, SAM = "sfu_dora", "sfu_sam"

@@ -9,8 +9,7 @@ import pytest
 
 from sfumato.cli.main import main
 from sfumato.errors import SchemaError
-from sfumato_web.server.config import read_config
-from sfumato_web.server.tokens import hash_of
+from sfumato_web.server.config import hash_of, read_config
 from tests.http.served import ADA, CONFIG, write_served
 from tests.unit.cli.conftest import SPEC
 

@@ -15,6 +15,7 @@ import sfumato as sf
 from sfumato.cli.main import main
 from sfumato.errors import SfumatoError, TooLarge
 from sfumato_web.server import server_limits
+from sfumato_web.server.config import HASH, Tokens, hash_of, new_token
 from sfumato_web.server.responses import Grid, ResponseStore, prometheus
 from sfumato_web.server.server_limits import (
     LimitsTable,
@@ -23,7 +24,6 @@ from sfumato_web.server.server_limits import (
     check_workload,
     is_too_deep,
 )
-from sfumato_web.server.tokens import HASH, Tokens, hash_of, new_token
 from tests.http.served import Clock
 
 STEP = 2**-7  # a power of two, so that multiples are exact

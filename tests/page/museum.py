@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
-from sfumato_web.server.tokens import hash_of
+from sfumato_web.server.config import hash_of
 
 ADA, BOB, CORA, DAN = "sfu_ada", "sfu_bob", "sfu_cora", "sfu_dan"
 

@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 import sfumato as sf
 from sfumato.run.spine import Access
-from sfumato.session import knowledge
+from sfumato.session import purchases
 from sfumato.session.purchases import combined
 from sfumato.session.scope import KnownNumber
 from tests.shared.words import SeededWords
@@ -173,7 +173,7 @@ def test_numbers_that_share_their_noise_would_be_seen(monkeypatch: pytest.Monkey
     def twice(numbers: list[KnownNumber]) -> KnownNumber:
         return combined([*numbers, *numbers])
 
-    monkeypatch.setattr(knowledge, "combined", twice)
+    monkeypatch.setattr(purchases, "combined", twice)
     hits = _sessions(60, _from_a_list, sf.Budget(mu=1))
     assert not _is_near(hits[..., 0])
 

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from sfumato.domain.privacy_unit import PrivacyUnit
     from sfumato.ledger.ledger import Ledger
     from sfumato.privacy.budget import Budget
-    from sfumato.session.group_answers import GroupAnswer
-    from sfumato.session.group_questions import GroupQuestion
+    from sfumato.session.group_questions import GroupAnswer, GroupQuestion
     from sfumato.session.session import Session
     from sfumato.session.session_answers import Answer, QuestionForecast
     from sfumato.types import Neighbours

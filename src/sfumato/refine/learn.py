@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates that learn from noisy measurements step by step: the public half of adaptive loops.
 
-Three learners, one for each loop of ``run/rounds.py``; each takes measurements and returns an
+Three learners, one for each loop of ``run/adaptive.py``; each takes measurements and returns an
 estimate of any table:
 
 * ``Learner``: measured tables, by maximum entropy (``MaximumEntropy``). Tables over one attribute
@@ -464,7 +464,7 @@ class Boosted:
     privacy"; their base generators search all small data sets, and know the queries of their own
     round only). The medians need not be those of a data set: ``histogram`` is the one whose maximum
     difference from them is minimal (``cells.fit_minimax``), at most twice as far. Which queries are
-    measured, and how that depends on the data: ``run/rounds.py``.
+    measured, and how that depends on the data: ``run/adaptive.py``.
     """
 
     def __init__(

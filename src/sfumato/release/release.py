@@ -53,7 +53,6 @@ from sfumato.release.charts import (
     synthetic_quality,
     synthetic_quality_chart,
 )
-from sfumato.release.disclosure import fact_sheet, registry_record
 from sfumato.release.estimates import Combination, Estimates, check_level
 from sfumato.release.export import (
     arrow_table,
@@ -79,10 +78,12 @@ from sfumato.release.provenance import (
     NOISE_INTERVALS,
     constraints_record,
     cost_in_words,
+    fact_sheet,
     full_lists,
     projection_in_words,
     provenance_json,
     provenance_of,
+    registry_record,
 )
 from sfumato.release.ratios import variance_of
 from sfumato.release.release_limits import LIMITS

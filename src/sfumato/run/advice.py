@@ -31,10 +31,9 @@ from sfumato.random import WordSource, system_words
 from sfumato.refine.consistency import Unrefined, is_listed, refined, refined_listed
 from sfumato.refine.learn import Learner
 from sfumato.refine.shrink import PublicRecords
-from sfumato.run.adaptive import AdaptivePlan, plan_adaptive
+from sfumato.run.adaptive import AdaptivePlan, adaptive_rounds, plan_adaptive
 from sfumato.run.linear import Plan, plan
 from sfumato.run.public import public_records
-from sfumato.run.rounds import adaptive_rounds
 from sfumato.run.run_limits import LIMITS
 from sfumato.study.simulated import SurrogateRecords, made_up, resampled
 from sfumato.text import shown

@@ -52,21 +52,24 @@ from sfumato.release.saved import check_paid
 from sfumato.run.linear import LinearRun, Plan
 from sfumato.run.spine import Stored, begin
 from sfumato.session.epochs import Epochs, MemoryLedger, PendingWrite, SessionLedger
-from sfumato.session.group_answers import (
+from sfumato.session.group_questions import (
     IN_RELEASE,
     IN_SCOPE,
     GroupAnswer,
+    GroupMeasurement,
+    GroupQuestion,
+    Learnt,
+    apart,
     cells_answer,
     known_answer,
     measured_answer,
     stored_cells_answer,
 )
-from sfumato.session.group_questions import GroupMeasurement, GroupQuestion, Learnt, apart
 from sfumato.session.histogram import Estimate, Start, fitted_start
-from sfumato.session.knowledge import Knowledge
 from sfumato.session.purchases import (
     BoughtNumber,
     GroupOffer,
+    Knowledge,
     Offer,
     Purchase,
     amount_of,
@@ -91,7 +94,7 @@ from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, SessionParameters
 from sfumato.text import shown
 from sfumato.vault.mechanisms.noise import SCALE_MAXIMUM
-from sfumato.vault.mechanisms.questions import (
+from sfumato.vault.mechanisms.sparse import (
     SCORE_BITS,
     ExactQuestions,
     answer_shift,

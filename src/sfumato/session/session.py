@@ -7,10 +7,9 @@
                  no       the truth with noise; the estimate learns it; the epoch is over
 
 Private multiplicative weights (M. Hardt, G. Rothblum 2010, "A multiplicative weights mechanism for
-privacy-preserving data analysis"; C. Dwork, A. Roth 2014, Algorithm 6). Exact answers stay in
-``vault/mechanisms/questions.py`` and their comparison in ``vault/mechanisms/sparse.py``; the
-estimate is public. Every answer is stored before it is given. Proof page:
-``docs/proofs/online.md``.
+privacy-preserving data analysis"; C. Dwork, A. Roth 2014, Algorithm 6). Exact answers and
+their comparison stay in ``vault/mechanisms/sparse.py``; the estimate is public. Every answer is
+stored before it is given. Proof page: ``docs/proofs/online.md``.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ from sfumato.run.linear import plan as plan_release
 from sfumato.run.spine import Access, Lasting, opened
 from sfumato.session.answering import PendingAnswer, SessionState, caught
 from sfumato.session.epochs import MemoryLedger
-from sfumato.session.group_answers import IN_SCOPE, GroupAnswer
-from sfumato.session.group_questions import GroupQuestion, labelled_questions
+from sfumato.session.group_questions import IN_SCOPE, GroupAnswer, GroupQuestion, labelled_questions
 from sfumato.session.histogram import Learning, Start
 from sfumato.session.purchases import GroupOffer, Offer, check_error, single_draw
 from sfumato.session.scope import Scope, conditions, scope_workload
@@ -69,7 +67,7 @@ from sfumato.types import Neighbours, Noise
 from sfumato.vault.count import public_cells
 from sfumato.vault.encode import check_columns
 from sfumato.vault.identity import check_apart
-from sfumato.vault.mechanisms.questions import ExactQuestions
+from sfumato.vault.mechanisms.sparse import ExactQuestions
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload.bins import in_bins
 from sfumato.workload.question import Question

@@ -32,8 +32,8 @@ from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.privacy.selection import ChoiceNoise, choice_cost
 from sfumato.random import WordSource, integers_below
 from sfumato.refine.learn import Learner
+from sfumato.run.adaptive import Task, adaptive_rounds, boosting_rounds, mwem_rounds
 from sfumato.run.choose import SelectionPlan, SelectionRun, plan_selection
-from sfumato.run.rounds import Task, adaptive_rounds, boosting_rounds, mwem_rounds
 from sfumato.types import Array, Integers, Neighbours
 from sfumato.vault.mechanisms.select import (
     ExactAnswers,
@@ -45,8 +45,7 @@ from sfumato.vault.mechanisms.select import (
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import marginals, prefixes
 from sfumato.workload.workload import Workload
-from sfumato_audit.bounds import Claim
-from sfumato_audit.examine import Pair, Sampler, Score, Subject, Table
+from sfumato_audit.examine import Claim, Pair, Sampler, Score, Subject, Table
 from sfumato_audit.subjects.measured import opened
 
 __all__ = [
@@ -296,14 +295,14 @@ def _adaptive(
 COVERED = {
     "boosting": frozenset(
         {
-            "sfumato.run.rounds.boosting_rounds",
+            "sfumato.run.adaptive.boosting_rounds",
             f"{SELECT}.ExactAnswers.measure_some",
             f"{SELECT}.SummedErrors.draw",
         }
     ),
     "tables": frozenset(
         {
-            "sfumato.run.rounds.adaptive_rounds",
+            "sfumato.run.adaptive.adaptive_rounds",
             f"{SELECT}.ExactTables.choose",
             f"{SELECT}.ExactTables.measure",
         }
@@ -419,7 +418,7 @@ QUERIES = 3
 ROUNDS = 2
 SLOW = 300
 FUNCTIONS = (
-    "run.rounds.mwem_rounds",
+    "run.adaptive.mwem_rounds",
     "vault.mechanisms.select.ExactAnswers.choose",
     "vault.mechanisms.select.ExactAnswers.measure",
 )

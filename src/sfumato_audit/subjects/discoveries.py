@@ -51,8 +51,7 @@ from sfumato.vault.mechanisms.searches import (
 )
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
-from sfumato_audit.bounds import Claim
-from sfumato_audit.examine import Pair, Sampler, Score, Subject
+from sfumato_audit.examine import Claim, Pair, Sampler, Score, Subject
 
 __all__ = [
     "KEY_LAW",

@@ -33,16 +33,22 @@ from sfumato.session.session_plan import SessionParameters
 from sfumato.types import Array, Neighbours
 from sfumato.vault.mechanisms.measure import Exact
 from sfumato.vault.mechanisms.noise import rounded_gaussian
-from sfumato.vault.mechanisms.questions import ExactQuestions
 from sfumato.vault.mechanisms.select import read_answers
-from sfumato.vault.mechanisms.sparse import Discoverer, times
+from sfumato.vault.mechanisms.sparse import Discoverer, ExactQuestions, times
 from sfumato.vault.mechanisms.stream_noise import PrivateStream
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import marginals
 from sfumato.workload.question import questions_of
 from sfumato.workload.statements.sql import sql
-from sfumato_audit.bounds import Claim
-from sfumato_audit.examine import Pair, Sampler, Subject, Table, listed_pairs, pairs_at_random
+from sfumato_audit.examine import (
+    Claim,
+    Pair,
+    Sampler,
+    Subject,
+    Table,
+    listed_pairs,
+    pairs_at_random,
+)
 from sfumato_audit.subjects.measured import Measuring, opened
 
 __all__ = [
@@ -344,7 +350,7 @@ def _watched(
     return row
 
 
-GROUP_COVERED = "sfumato.vault.mechanisms.questions.ExactQuestions.measured"
+GROUP_COVERED = "sfumato.vault.mechanisms.sparse.ExactQuestions.measured"
 GROUP_DOMAIN = Domain({"age": 6, "sex": 2})
 GROUPED = "SELECT age, sex, COUNT(*) FROM t GROUP BY age, sex"
 MIXED = "SELECT sex, COUNT(*), AVG(age), MEDIAN(age) FROM t GROUP BY sex"
@@ -401,7 +407,7 @@ def broken_group_subjects() -> tuple[Subject[Table], ...]:
 BOUGHT = "SELECT COUNT(*) FROM t WHERE age < 3 AND sex = 1"
 SEVERAL = 20  # records of the first table: far from 0, where answers are cut
 PURCHASE_SLOW = 250
-NOISY = "sfumato.vault.mechanisms.questions.ExactQuestions.noisy"
+NOISY = "sfumato.vault.mechanisms.sparse.ExactQuestions.noisy"
 
 
 def purchase_subjects() -> tuple[Subject[Table], ...]:

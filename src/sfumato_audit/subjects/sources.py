@@ -41,8 +41,7 @@ from sfumato.vault.sources import CsvRule, CsvSource
 from sfumato.vault.tables import Table as Opened
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import marginals
-from sfumato_audit.bounds import Claim
-from sfumato_audit.examine import Pair, Sampler, Subject
+from sfumato_audit.examine import Claim, Pair, Sampler, Subject
 from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, VAULT, Measuring
 
 __all__ = [

@@ -37,14 +37,12 @@ from sfumato.session.epochs import MemoryLedger
 from sfumato.session.session import Session
 from sfumato.session.session_plan import SessionParameters
 from sfumato.types import Array, Neighbours
-from sfumato.vault.mechanisms.questions import ExactQuestions
-from sfumato.vault.mechanisms.sparse import SparseVector, above_threshold, answer
+from sfumato.vault.mechanisms.sparse import ExactQuestions, SparseVector, above_threshold, answer
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import predicates
 from sfumato.workload.predicates import attribute
 from sfumato.workload.question import Question, questions_of
-from sfumato_audit.bounds import Claim
-from sfumato_audit.examine import Pair, Record, Sampler, Score, Subject, Table
+from sfumato_audit.examine import Claim, Pair, Record, Sampler, Score, Subject, Table
 from sfumato_audit.subjects.measured import opened
 
 __all__ = [
@@ -214,7 +212,7 @@ CELLS = DOMAIN.shape[0]  # of one attribute, the one for missing values among th
 EACH = 40  # records in every cell of an even table
 UPDATES = len(DOMAIN)
 SESSION_SLOW = 250
-COVERED = "sfumato.vault.mechanisms.questions.ExactQuestions.noisy"
+COVERED = "sfumato.vault.mechanisms.sparse.ExactQuestions.noisy"
 
 
 def session_subjects() -> tuple[Subject[Table], ...]:

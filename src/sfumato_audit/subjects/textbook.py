@@ -41,8 +41,7 @@ from sfumato.study.local_model import RandomizedResponse, UnaryEncoding, encode_
 from sfumato.types import Array, Neighbours
 from sfumato.vault.mechanisms.measure import Exact, measure, tallied_reports
 from sfumato.vault.sensitive import Sensitive
-from sfumato_audit.bounds import Claim
-from sfumato_audit.examine import Pair, Sampler, Subject, Table
+from sfumato_audit.examine import Claim, Pair, Sampler, Subject, Table
 
 __all__ = [
     "Counts",

@@ -37,8 +37,7 @@ from sfumato.vault.encode import read_records
 from sfumato.vault.mechanisms.measure import Exact, count
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import marginals
-from sfumato_audit.bounds import Claim
-from sfumato_audit.examine import Pair, Sampler, Subject
+from sfumato_audit.examine import Claim, Pair, Sampler, Subject
 from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, VAULT, Measuring
 
 __all__ = [

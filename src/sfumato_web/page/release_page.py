@@ -45,9 +45,9 @@ from sfumato_web.page.layout import (
 )
 from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.page.plan_draft import Draft, in_words
+from sfumato_web.server.dataset import FILES, file_of, opened
 from sfumato_web.server.models import canonical, statements_document
 from sfumato_web.server.problems import Problem
-from sfumato_web.server.release_files import FILES, file_of, opened
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,9 +2,10 @@
 """The HTTP server: thin, it calls the same functions as the command line and Python do.
 
 config.py       what is served, to whom            server_limits.py how much one request may ask for
-tokens.py       who is asking                      middleware.py    every request passes it
-responses.py    what was answered, and when        ../app.py        the routes, and all that runs
+../app.py       the routes, and all that runs      middleware.py    every request passes it
+responses.py    what was answered, and when        jobs.py          what is too long for one request
 dataset.py      a table behind its ledger          problems.py      what a refusal looks like
 scheduler.py    who works next, and the plans      batcher.py       questions, many in one commit
-models.py       what requests and answers look like, and public numbers as JSON
+people.py       analysts who come and go           request_log.py   what happened, as lines of JSON
+models.py       requests and answers as JSON       descriptions.py  descriptions and discoveries
 """

@@ -31,8 +31,7 @@ from sfumato_web.server.server_limits import LIMITS, check_questions
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
-    from sfumato.session.group_answers import GroupAnswer
-    from sfumato.session.group_questions import GroupQuestion
+    from sfumato.session.group_questions import GroupAnswer, GroupQuestion
     from sfumato.session.session import Session
     from sfumato.session.session_answers import Answer
     from sfumato_web.server.config import Analyst

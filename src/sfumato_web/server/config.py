@@ -11,11 +11,19 @@ file and the line. The keys are described in docs/server.md. ``open_ledger`` ope
 dataset when the server starts, and brings its total and its allowances to what the configuration
 says, or refuses. ``faults`` opens all that the server would open, and returns in words all that
 would stop or surprise it; it writes nothing.
+
+A token is 256 random bits, and only its SHA-256 is stored. Passwords need a slow hash because
+people choose them; a token cannot be guessed, so one SHA-256 is enough, and a refusal costs no more
+than an answer.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
+import re
+import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -23,7 +31,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -53,25 +61,73 @@ from sfumato.types import Neighbours
 from sfumato.vault.sources import CsvSource, DerivedSource, SqlSource
 from sfumato_web.server.request_log import LogFormat
 from sfumato_web.server.server_limits import LimitsTable
-from sfumato_web.server.tokens import HASH
 
 if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
     from sfumato.workload.constraints import Constraints
 
 __all__ = [
+    "HASH",
     "Analyst",
     "Config",
     "DatasetConfig",
     "Role",
     "SessionConfig",
+    "Tokens",
     "check_address",
     "faults",
+    "hash_of",
     "is_larger",
     "larger_in_words",
+    "new_token",
     "open_ledger",
     "read_config",
 ]
+
+
+HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
+"""How a token is written in the configuration."""
+
+_NOBODY: Final = 64 * "0"
+
+Who = TypeVar("Who")
+
+
+def new_token() -> str:
+    """A token that nobody has yet, from the randomness of the operating system."""
+    return f"sfu_{secrets.token_urlsafe(32)}"
+
+
+def hash_of(token: str) -> str:
+    """What the configuration keeps of a token.
+
+    >>> hash_of("sfu_example")[:23]
+    'sha256:eab61584a2fd8c3b'
+    """
+    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+class Tokens(Generic[Who]):
+    """Who holds which token.
+
+    Args:
+        find: who holds the token of a hash now, as it is written in the configuration.
+    """
+
+    def __init__(self, find: Callable[[str], Who | None]) -> None:
+        self._find = find
+
+    def holder(self, authorization: str | None) -> Who | None:
+        """The holder of the token in an ``Authorization: Bearer`` header, or None.
+
+        Only hashes of secrets are looked up and compared, so time tells nothing of a token.
+        """
+        kind, _, token = (authorization or "").partition(" ")
+        digest = hashlib.sha256(token.strip().encode("utf-8", "replace")).hexdigest()
+        who = self._find(f"sha256:{digest}")
+        expected = digest if who is not None else _NOBODY
+        is_known = hmac.compare_digest(expected, digest) and kind.lower() == "bearer"
+        return who if is_known else None
 
 
 Role = Literal["analyst", "curator", "auditor", "scraper"]

@@ -4,6 +4,10 @@
 The same functions as the command line calls; here for many callers at once. Functions that can
 take long run in a worker of the server, one release of a table at a time. Ledger and session have
 threads of their own: reading the ledger waits for no plan, freezing it for nothing at all.
+
+`file_of` returns one file of a release from what the ledger keeps of it; nothing is spent, and no
+row is read. All files are written together and held in memory beside the stored answers, within
+``kept_bytes``, so that the second file of a release takes no time.
 """
 
 from __future__ import annotations
@@ -12,9 +16,10 @@ import json
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
+from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sfumato.cli.output import budget_document
 from sfumato.cli.plan_command import plan_document
@@ -54,7 +59,6 @@ from sfumato_web.server.models import (
     statements_document,
 )
 from sfumato_web.server.problems import Problem, exhausted, key_reused, not_valid
-from sfumato_web.server.release_files import FILES
 from sfumato_web.server.responses import NewestCache
 from sfumato_web.server.scheduler import Scheduler, plan_of, stop_if_abandoned, workload_of
 from sfumato_web.server.server_limits import LIMITS, check_workload
@@ -75,9 +79,12 @@ if TYPE_CHECKING:
     from sfumato_web.server.responses import Metrics, ResponseStore
 
 __all__ = [
+    "FILES",
     "GuardedDataset",
     "PastRelease",
     "ReleaseTask",
+    "file_of",
+    "opened",
 ]
 
 
@@ -803,3 +810,51 @@ def _session(dataset: DatasetConfig, config: SessionConfig, ledger: Ledger) -> S
     return plan.open(
         dataset.source, ledger, public=config.public, name=dataset.table_id, label=settings.label
     )
+
+
+FILES: Final = {
+    "answers.parquet": ("answers", "application/vnd.apache.parquet", "all answers"),
+    "answers.csv": ("answers_csv", "text/csv", "all answers"),
+    "synthetic.parquet": ("synthetic", "application/vnd.apache.parquet", "made-up records"),
+    "report.html": ("report", "text/html", "to read and send around"),
+    "provenance.json": ("provenance", "application/json", "how it was made"),
+}
+"""Name: the kind of a saved release, its media type, what it is for."""
+
+
+def opened(dataset: GuardedDataset, key: str) -> tuple[ReleaseAsked, Release]:
+    """The request and the release of a key; refused if there is none."""
+    release = dataset.released(key)
+    if release is None:
+        raise Problem(404, "not-found", "no release has this key; the list of releases has yours")
+    return release
+
+
+def file_of(dataset: GuardedDataset, key: str, file: str) -> bytes:
+    """One file of a release; all of it is public."""
+    if file not in FILES:
+        raise Problem(404, "not-found", f"there is no such file; there are {', '.join(FILES)}")
+    held = dataset.store.recent(dataset.name, _place(key, file))
+    if held is not None:
+        return held
+    return _written(dataset, key, has_records=FILES[file][0] == "synthetic")[file]
+
+
+def _written(dataset: GuardedDataset, key: str, *, has_records: bool) -> dict[str, bytes]:
+    """All files of a release, in a folder that is gone afterwards; made-up records where wanted."""
+    request, result = opened(dataset, key)
+    files = {}
+    with TemporaryDirectory(prefix="sfumato-") as folder:
+        shares = request.shares and bool(result.rows)
+        paths = result.save(
+            folder, level=request.level, shares=shares, csv=True, synthetic=has_records
+        )
+        for file, (kind, _, _) in FILES.items():
+            if kind in paths:
+                data = paths[kind].read_bytes()
+                files[file] = dataset.store.remember(dataset.name, _place(key, file), data)
+    return files
+
+
+def _place(key: str, file: str) -> str:
+    return f"file {key} {file}"

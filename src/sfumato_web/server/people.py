@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from sfumato.digest import canonical_json
 from sfumato.errors import SfumatoError
 from sfumato.text import did_you_mean
-from sfumato_web.server.config import Analyst, Role
+from sfumato_web.server.config import Analyst, Role, hash_of, new_token
 from sfumato_web.server.problems import Problem, not_curator, not_valid
-from sfumato_web.server.tokens import hash_of, new_token
 
 if TYPE_CHECKING:
     from sfumato_web.server.responses import ResponseStore

@@ -24,8 +24,7 @@ from sfumato.planning.adaptive_costs import Moves, Spending, answer_moves, candi
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.refine.learn import Learner, replay_tables
-from sfumato.run.adaptive import AdaptivePlan
-from sfumato.run.rounds import Task, _Loop, adaptive_rounds
+from sfumato.run.adaptive import AdaptivePlan, Task, _Loop, adaptive_rounds
 from sfumato.types import Neighbours
 from sfumato.vault.count import Counts
 from sfumato.vault.mechanisms.select import (

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.errors import BudgetExhausted, LedgerFrozen, SqlError, WorkloadError
 from sfumato.ledger.ledger import Ledger
-from sfumato.session.group_answers import GroupAnswer
-from sfumato.session.group_questions import GroupMeasurement
+from sfumato.session.group_questions import GroupAnswer, GroupMeasurement
 from sfumato.session.session_answers import Answer
-from sfumato.vault.mechanisms.questions import ExactQuestions
+from sfumato.vault.mechanisms.sparse import ExactQuestions
 from sfumato.vault.tables import open_table
 from tests.sessions import begin_session
 from tests.shared.ledger_home import made

@@ -28,7 +28,7 @@ from sfumato.session.purchases import (
 )
 from sfumato.session.scope import KnownNumber
 from sfumato.session.session_plan import UNIT
-from sfumato.vault.mechanisms.questions import ExactQuestions, answer_shift
+from sfumato.vault.mechanisms.sparse import ExactQuestions, answer_shift
 from sfumato.vault.tables import open_table
 from sfumato.workload.question import questions_of
 from tests.shared.ledger_home import made

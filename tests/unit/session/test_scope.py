@@ -16,7 +16,7 @@ from sfumato.errors import LedgerError, PlanError, TooLarge, WorkloadError
 from sfumato.ledger.ledger import Ledger
 from sfumato.planning.adaptive_costs import Spending
 from sfumato.session.scope import conditions, span_weights
-from sfumato.vault.mechanisms.questions import ExactQuestions
+from sfumato.vault.mechanisms.sparse import ExactQuestions
 from sfumato.vault.tables import open_table
 from sfumato.workload.question import questions_of
 from tests.shared.ledger_home import made

@@ -31,7 +31,7 @@ from sfumato.ledger.reader import LedgerReader
 from sfumato.session.session import Session
 from sfumato.session.session_answers import Answer
 from sfumato.vault.duckdb import DuckDB
-from sfumato.vault.mechanisms.questions import ExactQuestions
+from sfumato.vault.mechanisms.sparse import ExactQuestions
 from tests.sessions import begin_session
 from tests.shared.ledger_home import made
 from tests.shared.words import SeededWords

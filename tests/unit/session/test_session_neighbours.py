@@ -24,7 +24,7 @@ from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.session.histogram import Estimate
 from sfumato.session.session_plan import SessionParameters
 from sfumato.vault.mechanisms import sparse
-from sfumato.vault.mechanisms.questions import ExactQuestions, moved_by_one
+from sfumato.vault.mechanisms.sparse import ExactQuestions, moved_by_one
 from sfumato.vault.tables import open_table
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.workload import marginal

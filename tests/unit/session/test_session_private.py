@@ -17,7 +17,7 @@ from sfumato.ledger.ledger import Ledger
 from sfumato.session.session import Session
 from sfumato.vault import encode
 from sfumato.vault.arrow_codes import Codes
-from sfumato.vault.mechanisms import questions as vault
+from sfumato.vault.mechanisms import sparse as vault
 from sfumato.vault.tables import open_table
 from tests.sessions import begin_session
 from tests.shared.ledger_home import made

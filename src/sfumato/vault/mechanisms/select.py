@@ -3,7 +3,7 @@
 
 `report_noisy_max`, `exponential_mechanism` and `permute_and_flip` choose, `top_places` the best
 few; `ExactTables`, `ExactAnswers` and `SummedErrors` hold the exact data of a selection
-(``run.choose``) or of a loop (``run.rounds``), which never sees what is in them.
+(``run.choose``) or of a loop (``run.adaptive``), which never sees what is in them.
 
 Report the place of the largest ``rate * score + Z`` with independent noise Z (`report_noisy_max`,
 whatever the law). Gumbel noise makes it the exponential mechanism (McSherry, Talwar 2007,

@@ -17,7 +17,7 @@ from sfumato.errors import PlanError
 from sfumato.measurement import Transcript
 from sfumato.planning.adaptive_costs import Moves, Spending, answer_moves, joint_moves
 from sfumato.refine.learn import Boosted, replay_samples
-from sfumato.run.rounds import Sampling, boosting_rounds, mwem_rounds
+from sfumato.run.adaptive import Sampling, boosting_rounds, mwem_rounds
 from sfumato.types import Neighbours
 from sfumato.vault.mechanisms.select import ExactAnswers, read_answers
 from sfumato.vault.tables import open_table

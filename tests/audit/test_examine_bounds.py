@@ -12,8 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.stats import binom, binomtest, norm
 
 from sfumato.privacy.cost import Cost, composed_epsilon
-from sfumato_audit.bounds import MIXED_DELTA, Claim, chance_of_missing, hit_bounds
-from sfumato_audit.examine import EPSILONS
+from sfumato_audit.examine import EPSILONS, MIXED_DELTA, Claim, chance_of_missing, hit_bounds
 
 
 @pytest.mark.parametrize("hits", [0, 1, 7, 50, 99, 100])

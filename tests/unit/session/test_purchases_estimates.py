@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.errors import LedgerError, PlanError
 from sfumato.ledger.ledger import Ledger
-from sfumato.session.knowledge import blue_weights, gram
+from sfumato.session.purchases import blue_weights, gram
 from sfumato.workload.question import Question, questions_of
 from tests.shared.ledger_home import made
 

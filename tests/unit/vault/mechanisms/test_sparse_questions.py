@@ -18,9 +18,8 @@ from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.run.public import public_records
 from sfumato.vault import count
 from sfumato.vault.count import public_cells
-from sfumato.vault.mechanisms import questions
-from sfumato.vault.mechanisms.questions import ExactQuestions, answer_shift, moved_by_one
-from sfumato.vault.mechanisms.sparse import answer
+from sfumato.vault.mechanisms import sparse
+from sfumato.vault.mechanisms.sparse import ExactQuestions, answer, answer_shift, moved_by_one
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
 from sfumato.vault.vault_limits import LIMITS
@@ -56,7 +55,7 @@ def test_steps_are_divided_until_they_are_fine_enough():
 @pytest.mark.parametrize("dense", [2**22, 0])
 def test_scores_are_distances_in_parts_of_what_one_person_moves(dense, monkeypatch):
     """From tables held cell by cell, and from the cells that there are."""
-    monkeypatch.setattr(questions, "LIMITS", replace(LIMITS, cells_dense=dense))
+    monkeypatch.setattr(sparse, "LIMITS", replace(LIMITS, cells_dense=dense))
     plain, mixed = QUESTIONS[:2]
     # a = 0 twice, 1 once: 3; -2 twice, 1/2 twice: -3, or -6 steps.
     exact = [3 << 8, -6 << 8]
@@ -95,12 +94,12 @@ def test_the_number_of_records_leaves_only_where_a_replaced_one_cannot_change_it
 
 
 def test_what_was_counted_is_held_and_given_up_when_it_is_too_much(monkeypatch):
-    monkeypatch.setattr(questions, "LIMITS", replace(LIMITS, cells_held=15))
+    monkeypatch.setattr(sparse, "LIMITS", replace(LIMITS, cells_held=15))
     box = held()
     for names in (("a",), ("a", "b")):
         box.prepare(names)
     assert set(box._held) == {("a", "b")}  # 4 + 12 cells are one too many: begun anew
-    monkeypatch.setattr(questions, "LIMITS", replace(LIMITS, cells_held=16))
+    monkeypatch.setattr(sparse, "LIMITS", replace(LIMITS, cells_held=16))
     box = held()
     for names in (("a",), ("a", "b")):
         box.prepare(names)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import sfumato as sf
-from sfumato.release.disclosure import fact_sheet, registry_record
+from sfumato.release.provenance import fact_sheet, registry_record
 
 DOMAIN = sf.Domain([sf.Integer("age", 0, 9), sf.Category("sex", ["F", "M"])])
 PEOPLE = pd.DataFrame({"age": [1, 2, 3] * 50, "sex": ["F", "M", "F"] * 50, "id": range(150)})
