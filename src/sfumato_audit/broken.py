@@ -114,9 +114,7 @@ from sfumato_audit.subjects.units import (
     unit_subject,
 )
 
-__all__ = [
-    "broken_subjects",
-]
+__all__ = ["broken_subjects"]
 
 
 Answers = tuple[int, ...]
@@ -165,10 +163,7 @@ def broken_subjects() -> tuple[
         unary_subject("unary encoding: every bit at the whole of epsilon", 2, is_broken=True),
         tallied_subject("reports of a table, in the order of codes", is_broken=True),
         filter_subject(
-            "ledger: the better of two filters after the fact",
-            LANES,
-            LANES.promise,
-            is_broken=True,
+            "ledger: the better of two filters after the fact", LANES, LANES.promise, is_broken=True
         ),
         filter_subject(
             "ledger: Gaussian noise at the whole delta, beside a reserve",

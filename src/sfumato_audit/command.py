@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
     from sfumato_audit.examine import Finding, Subject
 
-__all__ = [
-    "app",
-    "audit",
-    "claims_chart",
-    "curves_chart",
-]
+__all__ = ["app", "audit", "claims_chart", "curves_chart"]
 
 
 SOUND, WRONG = "sound", "known to be wrong"
@@ -48,15 +43,14 @@ app = command_app()
         "sfumato audit --full --out audit",
         "sfumato audit --workers 1",
         "sfumato audit --json > audit.json",
-    ),
+    )
 )
 def audit(
     full: Annotated[
         bool, flag("--full", text="Many more runs and pairs (an hour of processor time).")
     ] = False,
     only: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Only mechanisms whose name holds this text."),
+        str | None, typer.Option(metavar="TEXT", help="Only mechanisms whose name holds this text.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the charts (PNG) here.")

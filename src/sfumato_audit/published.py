@@ -244,11 +244,7 @@ def _check(epsilon: float, c: int) -> None:
 
 
 def sparse_vectors_compared(
-    epsilon: float = 1.0,
-    c: int = 3,
-    *,
-    runs: int = 100_000,
-    random: WordSource | None = None,
+    epsilon: float = 1.0, c: int = 3, *, runs: int = 100_000, random: WordSource | None = None
 ) -> pd.DataFrame:
     """All six on the same made-up neighbours: the epsilon they claim, and one they surely exceed.
 

@@ -25,13 +25,7 @@ from sfumato.types import Progress
 from sfumato_audit.audit_limits import LIMITS
 from sfumato_audit.examine import FAST, Effort, Finding, Subject, examine
 
-__all__ = [
-    "audit",
-    "required",
-    "sound_subjects",
-    "subjects",
-    "uncovered",
-]
+__all__ = ["audit", "required", "sound_subjects", "subjects", "uncovered"]
 
 
 ROOM = "sfumato.vault"

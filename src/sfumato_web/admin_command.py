@@ -22,9 +22,7 @@ from sfumato.errors import SchemaError
 if TYPE_CHECKING:
     from sfumato.session.client import Client
 
-__all__ = [
-    "admin_app",
-]
+__all__ = ["admin_app"]
 
 
 admin_app = typer.Typer(

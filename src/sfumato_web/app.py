@@ -122,14 +122,7 @@ from sfumato_web.server.server_limits import LIMITS, Rates
 if TYPE_CHECKING:
     from sfumato.types import Progress
 
-__all__ = [
-    "BUSY",
-    "ServerState",
-    "make_app",
-    "routes",
-    "run",
-    "settings",
-]
+__all__ = ["BUSY", "ServerState", "make_app", "routes", "run", "settings"]
 
 T = TypeVar("T")
 
@@ -259,12 +252,10 @@ class ServerState:
         """What the list of datasets says of one, without what cannot be read now."""
         ledger, paid = await asyncio.gather(
             _or_none(
-                f"the ledger of {dataset.name}",
-                dataset.on_ledger(who, dataset.spendable, who),
+                f"the ledger of {dataset.name}", dataset.on_ledger(who, dataset.spendable, who)
             ),
             _or_none(
-                f"the session of {dataset.name}",
-                dataset.on_session(who, dataset.paid_answers, who),
+                f"the session of {dataset.name}", dataset.on_session(who, dataset.paid_answers, who)
             ),
         )
         return {**dataset.about(), **(ledger or {}), "paid_answers": paid}
@@ -836,10 +827,7 @@ async def discover(
     "/datasets/{name}/ledger", dependencies=WAITS, responses=_answers(LedgerShown, 404, 503)
 )
 async def ledger(
-    request: Request,
-    dataset: Dataset,
-    who: Who,
-    after: Annotated[int, Query(ge=-1, lt=2**62)] = -1,
+    request: Request, dataset: Dataset, who: Who, after: Annotated[int, Query(ge=-1, lt=2**62)] = -1
 ) -> Response:
     """What was spent: all of it for a curator, one's own for an analyst."""
     shown = dataset.on_ledger(who, dataset.ledger_document, who, after)
@@ -881,10 +869,7 @@ async def unfreeze(
     },
 )
 async def audit(
-    request: Request,
-    dataset: Dataset,
-    who: Who,
-    after: Annotated[int, Query(ge=-1, lt=2**62)] = -1,
+    request: Request, dataset: Dataset, who: Who, after: Annotated[int, Query(ge=-1, lt=2**62)] = -1
 ) -> Response:
     """The records of a ledger with their hashes, for auditors and curators.
 

@@ -15,12 +15,7 @@ from sfumato.errors import SfumatoError
 if TYPE_CHECKING:
     from sfumato_web.server.config import Config
 
-__all__ = [
-    "serve",
-    "serve_app",
-    "token",
-    "token_app",
-]
+__all__ = ["serve", "serve_app", "token", "token_app"]
 
 
 serve_app, token_app = command_app(), command_app()
@@ -32,7 +27,7 @@ serve_app, token_app = command_app(), command_app()
         "sfumato serve server.toml --check",
         "sfumato serve server.toml --no-page",
         "curl -H 'Authorization: Bearer TOKEN' http://127.0.0.1:8321/datasets",
-    ),
+    )
 )
 def serve(
     path: Annotated[

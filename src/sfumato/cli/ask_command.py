@@ -47,12 +47,7 @@ if TYPE_CHECKING:
     from sfumato.vault.sources import CsvSource, DerivedSource, SqlSource
     from sfumato.workload.question import Question
 
-__all__ = [
-    "SessionSpec",
-    "app",
-    "ask",
-    "read_session",
-]
+__all__ = ["SessionSpec", "app", "ask", "read_session"]
 
 
 _NO_LEDGER = "the session could not go on where it was"
@@ -67,7 +62,7 @@ app = command_app()
         'sfumato ask people.toml "SELECT sex, COUNT(*) FROM data GROUP BY sex" --estimate',
         'sfumato ask people.toml "SELECT COUNT(*) FROM data WHERE age >= 65" --error 50',
         'sfumato ask people.toml "SELECT AVG(age) FROM data" --dummy',
-    ),
+    )
 )
 def ask(
     path: SpecFile,

@@ -55,11 +55,7 @@ if TYPE_CHECKING:
 
     AnyChart: TypeAlias = alt.LayerChart | alt.VConcatChart
 
-__all__ = [
-    "app",
-    "charts_of",
-    "compare",
-]
+__all__ = ["app", "charts_of", "compare"]
 
 # The colours of the ways that are set against n and k.
 COLOURS = dict(zip(WAYS, ("#8a8a8a", "#2f7fa3", "#e3a23b", "#d1603d", "#6b4fa0"), strict=True))
@@ -335,7 +331,7 @@ app = command_app()
 @app.command(
     epilog=examples(
         "sfumato compare release.toml", "sfumato compare release.toml --rows 48842 --out compare"
-    ),
+    )
 )
 def compare(
     path: SpecFile,

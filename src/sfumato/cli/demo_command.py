@@ -23,9 +23,7 @@ _LEVEL: Final = 0.95
 app = command_app()
 
 
-@app.command(
-    epilog=examples("sfumato demo", "sfumato demo --epsilon 0.1 --out /tmp/small-budget"),
-)
+@app.command(epilog=examples("sfumato demo", "sfumato demo --epsilon 0.1 --out /tmp/small-budget"))
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(
         "sfumato-demo"

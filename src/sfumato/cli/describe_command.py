@@ -43,10 +43,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
     from sfumato.run.describe import Description, DescriptionPlan
 
-__all__ = [
-    "app",
-    "describe",
-]
+__all__ = ["app", "describe"]
 
 NEXT: Final = "release.toml"
 """The file for what is released next, beside the completed schema."""
@@ -62,7 +59,7 @@ app = command_app()
         "sfumato describe people.parquet --dry-run --records 10000 --shape pareto",
         "sfumato describe leute.csv --csv encoding=cp1252 --csv decimal=, --no-ledger",
         "sfumato describe people.csv --ledger people.ledger --create --total-epsilon 3 --out first",
-    ),
+    )
 )
 def describe(
     source: Source,
@@ -126,8 +123,7 @@ def describe(
         bool, flag("--dry-run", text="Say what may be found, and spend nothing.")
     ] = False,
     records: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Records of a made-up table, for --dry-run."),
+        int, typer.Option(metavar="N", min=0, help="Records of a made-up table, for --dry-run.")
     ] = 10_000,
     shape: Annotated[
         str,

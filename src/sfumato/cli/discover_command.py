@@ -26,14 +26,7 @@ from sfumato.cli.options import (
     examples,
     flag,
 )
-from sfumato.cli.output import (
-    Output,
-    counts,
-    facts,
-    heading,
-    table,
-    write_text,
-)
+from sfumato.cli.output import Output, counts, facts, heading, table, write_text
 from sfumato.cli.plan_command import discovery_facts
 from sfumato.cli.release_command import discover_spec, ledger_document, ledger_in_words
 from sfumato.domain.privacy_unit import PrivacyUnit
@@ -49,10 +42,7 @@ if TYPE_CHECKING:
     from sfumato.run.discover import Discovery
     from sfumato.vault.sources import CsvSource
 
-__all__ = [
-    "app",
-    "discover",
-]
+__all__ = ["app", "discover"]
 
 
 _BY_SQL = "SELECT city FROM data GROUP BY city ORDER BY COUNT(*) DESC LIMIT 3"
@@ -70,7 +60,7 @@ app = command_app()
         "1e-6 --ledger people.ledger --out schema.toml",
         "sfumato discover release.toml --estimate",
         "sfumato discover release.toml --out schema.toml --yes",
-    ),
+    )
 )
 def discover(
     source: Annotated[

@@ -24,10 +24,7 @@ from sfumato.cli.output import Output, write_text
 from sfumato.domain.shipped_tables import is_shipped
 from sfumato.errors import SfumatoError
 
-__all__ = [
-    "app",
-    "draft",
-]
+__all__ = ["app", "draft"]
 
 
 app = command_app()
@@ -39,13 +36,12 @@ app = command_app()
         "sfumato draft people.csv --out schema.toml --release release.toml",
         "sfumato draft survey.duckdb::answers --out schema.toml",
         "sfumato draft postgres://me@host/survey::public.answers",
-    ),
+    )
 )
 def draft(
     source: Source,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the draft here instead of to stdout."),
+        Path | None, typer.Option(metavar="FILE", help="Write the draft here instead of to stdout.")
     ] = None,
     release: Annotated[
         Path | None,

@@ -15,13 +15,7 @@ import typer
 
 from sfumato.cli.options import Json, examples, flag
 from sfumato.cli.output import Output, budget_document, check_ledger_folder, facts, heading, table
-from sfumato.domain.privacy_unit import (
-    PrivacyUnit,
-    Unit,
-    check_unit,
-    unit_in_words,
-    unit_json,
-)
+from sfumato.domain.privacy_unit import PrivacyUnit, Unit, check_unit, unit_in_words, unit_json
 from sfumato.errors import LedgerError
 from sfumato.ledger.account import UNITS, percent, shares_of
 from sfumato.ledger.ledger import Ledger, Terms
@@ -38,9 +32,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry
     from sfumato.ledger.reader import Allowance
 
-__all__ = [
-    "app",
-]
+__all__ = ["app"]
 
 
 UNBOUND = "not said yet: the first release binds its privacy unit"
@@ -385,8 +377,7 @@ def _entries_table(budget: Budget, entries: Sequence[Entry], shares: Sequence[Fr
 def export(
     path: LedgerFile,
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A new file (default: standard output)."),
+        Path | None, typer.Option(metavar="FILE", help="A new file (default: standard output).")
     ] = None,
 ) -> None:
     """Write every record with its hash, one line of JSON each, for an audit.
@@ -446,8 +437,7 @@ def _verify_export(path: str, output: Output) -> None:
 @app.command(
     "verify",
     epilog=examples(
-        "sfumato ledger verify adult.ledger",
-        "sfumato ledger verify adult-audit.jsonl --export",
+        "sfumato ledger verify adult.ledger", "sfumato ledger verify adult-audit.jsonl --export"
     ),
 )
 def verify(

@@ -28,14 +28,7 @@ from typer.main import get_command
 from sfumato.cli.options import examples
 from sfumato.errors import SfumatoError, places_of
 
-__all__ = [
-    "FRAMES",
-    "GROUP",
-    "INTERRUPTED",
-    "app",
-    "guarded",
-    "main",
-]
+__all__ = ["FRAMES", "GROUP", "INTERRUPTED", "app", "guarded", "main"]
 
 
 INTERRUPTED: Final = 130

@@ -83,7 +83,7 @@ app = command_app()
         "sfumato plan release.toml --error 50",
         "sfumato plan release.toml --records 10000 --shares",
         "sfumato plan release.toml --mechanism gaussian --json",
-    ),
+    )
 )
 def plan(
     path: SpecFile,

@@ -89,7 +89,7 @@ app = command_app()
         "sfumato release release.toml --ledger people.ledger --key 2026-q1",
         "sfumato release release.toml --synthetic 10000 --yes",
         "sfumato release release.toml --intervals calibrated",
-    ),
+    )
 )
 def release(
     path: SpecFile,
@@ -107,8 +107,7 @@ def release(
         bool, flag("--notebook", text="Also write a notebook that reads the release.")
     ] = False,
     facts_page: Annotated[
-        bool,
-        flag("--fact-sheet", text="Also write a page of facts for the public, as Markdown."),
+        bool, flag("--fact-sheet", text="Also write a page of facts for the public, as Markdown.")
     ] = False,
     synthetic: Annotated[
         int | None,
@@ -495,10 +494,7 @@ def spending_question(
 
 
 def published(
-    plan: Plan | AdaptivePlan,
-    result: Release,
-    files: Mapping[str, Path],
-    ledger: Ledger | None,
+    plan: Plan | AdaptivePlan, result: Release, files: Mapping[str, Path], ledger: Ledger | None
 ) -> tuple[dict[str, object], Shown]:
     """A release as JSON and in a few lines: public facts and paths, no answers.
 

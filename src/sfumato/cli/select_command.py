@@ -47,10 +47,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
     from sfumato.run.choose import Selection, SelectionPlan
 
-__all__ = [
-    "app",
-    "select",
-]
+__all__ = ["app", "select"]
 
 
 _NO_LEDGER = "nothing would remember what this selection spends"
@@ -65,7 +62,7 @@ app = command_app()
         "sfumato select people.toml --top 3 --counts --estimate",
         f'sfumato select people.toml --sql "{_BY_SQL}" --yes',
         "sfumato select people.toml --smallest --mechanism exponential --json",
-    ),
+    )
 )
 def select(
     path: SpecFile,
@@ -168,11 +165,7 @@ def select(
 
 
 def _changes(
-    top: int | None,
-    smallest: bool,
-    nearest: str | None,
-    with_counts: bool,
-    mechanism: str | None,
+    top: int | None, smallest: bool, nearest: str | None, with_counts: bool, mechanism: str | None
 ) -> dict[str, object]:
     """What the options say in the place of [selection]."""
     changes: dict[str, object] = {}

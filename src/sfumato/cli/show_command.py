@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
     from sfumato.release.release import Release
 
-__all__ = [
-    "app",
-    "show",
-]
+__all__ = ["app", "show"]
 
 app = command_app()
 
@@ -33,7 +30,7 @@ app = command_app()
         "sfumato show adult-release --by age --by sex",
         "sfumato show adult-release --sql 'SELECT sex, SUM(value) FROM \"age x sex\" GROUP BY sex'",
         "sfumato show adult-release --ledger adult.ledger --report report.html --level 0.99",
-    ),
+    )
 )
 def show(
     path: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a release.")],

@@ -486,10 +486,7 @@ class Spec:
         return None if source is None else str(source)
 
     def with_options(
-        self,
-        mechanism: str | None = None,
-        error: float | None = None,
-        seconds: float | None = None,
+        self, mechanism: str | None = None, error: float | None = None, seconds: float | None = None
     ) -> Spec:
         """The same with another mechanism, an error to reach as its budget, or another time."""
         if self.adaptive is not None:

@@ -40,24 +40,9 @@ from typing import Final, Literal, TypeAlias
 from sfumato.errors import BudgetError
 from sfumato.privacy import gaussian as gaussian_module
 from sfumato.privacy.budget import Budget, number_text
-from sfumato.privacy.cost import (
-    Cost,
-    composed_epsilon_exact,
-    mu_squared_of,
-    rho_of,
-)
+from sfumato.privacy.cost import Cost, composed_epsilon_exact, mu_squared_of, rho_of
 
-__all__ = [
-    "UNITS",
-    "Account",
-    "Kind",
-    "Lane",
-    "Price",
-    "Remaining",
-    "fits",
-    "percent",
-    "shares_of",
-]
+__all__ = ["UNITS", "Account", "Kind", "Lane", "Price", "Remaining", "fits", "percent", "shares_of"]
 
 
 UNITS: Final = math.lcm(*range(1, 31), 10**6, 2**12)

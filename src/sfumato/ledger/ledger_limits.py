@@ -10,10 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "LIMITS",
-    "LedgerLimits",
-]
+__all__ = ["LIMITS", "LedgerLimits"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,10 +186,7 @@ def records_at(transaction: Transaction, places: Iterable[int]) -> list[tuple[st
 
 
 def debits(
-    transaction: Transaction,
-    after: int = 0,
-    at_most: int | None = None,
-    analyst: str | None = None,
+    transaction: Transaction, after: int = 0, at_most: int | None = None, analyst: str | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yield (hash, text) of debits, oldest first.
 

@@ -531,11 +531,7 @@ Ends = tuple[object, object]  # the least and the greatest value of a range
 
 
 def range_frame(
-    estimates: Estimates,
-    attr: str,
-    between: Sequence[Ends],
-    by: Sequence[str],
-    level: float,
+    estimates: Estimates, attr: str, between: Sequence[Ends], by: Sequence[str], level: float
 ) -> pd.DataFrame:
     """One row per asked range and cell of ``by``: its ends, then its numbers."""
     import pandas as pd
@@ -591,11 +587,7 @@ def _intervals(attribute: Attribute, between: Sequence[Ends]) -> Intervals:
 
 
 def quantile_frame(
-    estimates: Estimates,
-    attr: str,
-    probabilities: Sequence[float],
-    by: Sequence[str],
-    level: float,
+    estimates: Estimates, attr: str, probabilities: Sequence[float], by: Sequence[str], level: float
 ) -> pd.DataFrame:
     """Quantiles of an attribute for each cell of the ``by`` attributes.
 

@@ -35,14 +35,7 @@ from sfumato.release.answers import (
     shares_of,
 )
 from sfumato.release.estimates import Estimates
-from sfumato.release.labels import (
-    LabelAxis,
-    Labels,
-    axes_of,
-    label_text,
-    places_along,
-    title_of,
-)
+from sfumato.release.labels import LabelAxis, Labels, axes_of, label_text, places_along, title_of
 from sfumato.release.provenance import provenance_json
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import shown
@@ -68,10 +61,7 @@ METADATA_KEY = b"sfumato"
 
 
 def arrow_tables(
-    estimates: Estimates,
-    provenance: Mapping[str, object],
-    level: float,
-    records: int | None = None,
+    estimates: Estimates, provenance: Mapping[str, object], level: float, records: int | None = None
 ) -> Iterator[pa.Table]:
     """The long table in parts of at most ``rows_at_once`` rows, all with one schema.
 
@@ -89,10 +79,7 @@ def arrow_tables(
 
 
 def arrow_table(
-    estimates: Estimates,
-    provenance: Mapping[str, object],
-    level: float,
-    records: int | None = None,
+    estimates: Estimates, provenance: Mapping[str, object], level: float, records: int | None = None
 ) -> pa.Table:
     """The long table in memory."""
     import pyarrow as pa
@@ -254,12 +241,7 @@ class _GroupLabels:
 
     @classmethod
     def of(
-        cls,
-        workload: Workload,
-        group: Group,
-        name: str,
-        schema: pa.Schema,
-        shares: Collection[str],
+        cls, workload: Workload, group: Group, name: str, schema: pa.Schema, shares: Collection[str]
     ) -> _GroupLabels:
         import pyarrow as pa
 

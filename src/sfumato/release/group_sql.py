@@ -591,12 +591,7 @@ def _with_intervals(
 
 
 def _combined(
-    views: GroupViews,
-    group: Group,
-    row: Mapping[Any, Any],
-    i: int,
-    law: _Linear,
-    value: float,
+    views: GroupViews, group: Group, row: Mapping[Any, Any], i: int, law: _Linear, value: float
 ) -> tuple[float, float, float, str]:
     """Standard error, ends and basis of one number of the result."""
     assert isinstance(group, int)  # noqa: S101  `_check_plain` has seen to it

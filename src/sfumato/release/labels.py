@@ -24,9 +24,7 @@ from sfumato.domain.values import Fractional
 from sfumato.random import WordSource, integers_below
 from sfumato.refine.synthesize import Synthetic
 from sfumato.types import Integers
-from sfumato.workload.queries import (
-    QuerySet,
-)
+from sfumato.workload.queries import QuerySet
 from sfumato.workload.terms import StructuredLabel, Term
 from sfumato.workload.workload import Workload
 

@@ -67,12 +67,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry
     from sfumato.random import WordSource
 
-__all__ = [
-    "AdaptivePromise",
-    "LearnedEstimates",
-    "Model",
-    "adaptive_release",
-]
+__all__ = ["AdaptivePromise", "LearnedEstimates", "Model", "adaptive_release"]
 
 
 STEPS_TELL = "the noise of the steps that tell it"

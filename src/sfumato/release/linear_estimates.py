@@ -49,14 +49,7 @@ from sfumato.refine.intervals import Bootstrap, Bounds, Calibrated, sure_bounds
 from sfumato.refine.reconstruct import ReleasedTable, reconstruct, released_tables, released_total
 from sfumato.refine.synthesize import Synthetic, draw_records, synthesize
 from sfumato.release.answers import rollups_of, rows_along, running_totals
-from sfumato.release.estimates import (
-    Band,
-    Combination,
-    Derived,
-    Further,
-    MeasuredBlock,
-    cell_table,
-)
+from sfumato.release.estimates import Band, Combination, Derived, Further, MeasuredBlock, cell_table
 from sfumato.release.ratios import means_of, second_moments_of
 from sfumato.release.release_limits import LIMITS
 from sfumato.strategy.base import Strategy
@@ -75,13 +68,7 @@ if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute
     from sfumato.random import WordSource
 
-__all__ = [
-    "LinearEstimates",
-    "Source",
-    "best_source",
-    "half_widths",
-    "widest_quantile",
-]
+__all__ = ["LinearEstimates", "Source", "best_source", "half_widths", "widest_quantile"]
 
 
 _SHAPES = 1 / np.linspace(1e-3, 1, 64)

@@ -48,20 +48,13 @@ from sfumato.workload.constraints import Constraints
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Statistic, Workload
 
-__all__ = [
-    "PooledForecast",
-    "PooledMatrix",
-    "PooledQueries",
-    "combine",
-]
+__all__ = ["PooledForecast", "PooledMatrix", "PooledQueries", "combine"]
 
 MECHANISM = "combined"
 
 
 def combine(
-    *releases: Release,
-    project: Projection = True,
-    constraints: Constraints | None = None,
+    *releases: Release, project: Projection = True, constraints: Constraints | None = None
 ) -> Release:
     """One release out of several of the same table, better than each of them; costs nothing.
 
@@ -367,9 +360,7 @@ class PooledQueries(_Pooled):
 
 
 def _pooled(
-    workload: Workload,
-    places: Sequence[Sequence[tuple[int, int]]],
-    forecasts: Sequence[Forecast],
+    workload: Workload, places: Sequence[Sequence[tuple[int, int]]], forecasts: Sequence[Forecast]
 ) -> Strategy:
     """The best estimate from all measured values where it can be written down."""
     strategies = tuple(f.strategy for f in forecasts)

@@ -211,10 +211,7 @@ def full_lists(forecast: Forecast) -> dict[str, list[dict[str, object]]]:
     blocks = _blocks(forecast)
     if max(len(blocks), len(forecast.groups)) <= LIMITS.record_entries:
         return {}
-    return {
-        BLOCKS_FILE: _noise(blocks),
-        GROUPS_FILE: _groups(forecast, len(forecast.groups)),
-    }
+    return {BLOCKS_FILE: _noise(blocks), GROUPS_FILE: _groups(forecast, len(forecast.groups))}
 
 
 def _promised(plan: Promised, created: object = None) -> dict[str, object]:
@@ -366,12 +363,7 @@ def _blocks(forecast: Forecast) -> list[Block]:
 def _noise(blocks: Sequence[Block]) -> list[dict[str, object]]:
     """Law, scale and grid of every measured block; scale is sigma, or the b of Laplace."""
     return [
-        {
-            "block": name,
-            "attributes": list(attributes),
-            "values": values,
-            **_law(law),
-        }
+        {"block": name, "attributes": list(attributes), "values": values, **_law(law)}
         for name, attributes, values, law in blocks
     ]
 

@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 
     from sfumato.release.release import Release
 
-__all__ = [
-    "Regression",
-    "regress",
-]
+__all__ = ["Regression", "regress"]
 
 INTERCEPT = "(intercept)"
 CALIBRATED = "intervals are of the noise alone, calibrated by simulation, not proved"

@@ -47,12 +47,7 @@ from sfumato.release.answers import (
     range_frame,
     rollup_frame,
 )
-from sfumato.release.charts import (
-    QUALITY,
-    quality_rows,
-    synthetic_quality,
-    synthetic_quality_chart,
-)
+from sfumato.release.charts import QUALITY, quality_rows, synthetic_quality, synthetic_quality_chart
 from sfumato.release.estimates import Combination, Estimates, check_level
 from sfumato.release.export import (
     arrow_table,
@@ -100,14 +95,7 @@ if TYPE_CHECKING:
 
     from sfumato.ledger.entries import Entry
 
-__all__ = [
-    "Release",
-    "save_all",
-    "saved_together",
-    "write_record",
-    "write_records",
-    "write_saved",
-]
+__all__ = ["Release", "save_all", "saved_together", "write_record", "write_records", "write_saved"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -461,10 +449,7 @@ class Release:
         return quantile_frame(self.estimates, attr, each, names, level)
 
     def variances(
-        self,
-        attr: str,
-        by: str | Sequence[str] | None = None,
-        level: float = LIMITS.level,
+        self, attr: str, by: str | Sequence[str] | None = None, level: float = LIMITS.level
     ) -> pd.DataFrame:
         """The variance of a column, for each cell of ``by``, with its mean, number and interval.
 

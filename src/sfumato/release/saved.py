@@ -42,10 +42,7 @@ from sfumato.version import VERSION
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
 
-__all__ = [
-    "check_paid",
-    "read_release",
-]
+__all__ = ["check_paid", "read_release"]
 
 T = TypeVar("T")
 

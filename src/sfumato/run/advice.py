@@ -40,11 +40,7 @@ from sfumato.text import shown
 from sfumato.types import Array, Integers, Names, Neighbours, Objective, Progress
 from sfumato.workload.workload import Workload
 
-__all__ = [
-    "Option",
-    "Recommendation",
-    "recommend",
-]
+__all__ = ["Option", "Recommendation", "recommend"]
 
 
 USUAL = "plan, shrunk"  # what a release does unless told otherwise

@@ -60,14 +60,7 @@ if TYPE_CHECKING:
     from sfumato.vault.tables import Table
     from sfumato.workload.normal_form import Normal
 
-__all__ = [
-    "Choice",
-    "Selection",
-    "SelectionPlan",
-    "SelectionRun",
-    "Which",
-    "plan_selection",
-]
+__all__ = ["Choice", "Selection", "SelectionPlan", "SelectionRun", "Which", "plan_selection"]
 
 
 Which: TypeAlias = Literal["largest", "smallest"]

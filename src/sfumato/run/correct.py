@@ -52,14 +52,7 @@ if TYPE_CHECKING:
     from sfumato.vault.mechanisms.select import ExactAnswers
     from sfumato.vault.tables import Table
 
-__all__ = [
-    "Corrected",
-    "Correction",
-    "CorrectionRun",
-    "Predictions",
-    "Predictor",
-    "correct",
-]
+__all__ = ["Corrected", "Correction", "CorrectionRun", "Predictions", "Predictor", "correct"]
 
 
 Predictor: TypeAlias = Callable[[int, Sequence[float]], float]

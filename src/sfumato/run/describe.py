@@ -70,12 +70,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
     from sfumato.vault.tables import Table
 
-__all__ = [
-    "Description",
-    "DescriptionPlan",
-    "describe",
-    "plan_description",
-]
+__all__ = ["Description", "DescriptionPlan", "describe", "plan_description"]
 
 _KINDS: Final = get_args(Kind)
 _BY_FAMILY: Final[dict[str, Kind]] = {
@@ -910,10 +905,7 @@ def _open(name: str, kind: Kind, tails: Fraction) -> OpenAttribute | None:
 
 
 def _chosen(
-    table: Table,
-    columns: Iterable[str] | None,
-    kinds: Mapping[str, Kind],
-    unit: PrivacyUnit | None,
+    table: Table, columns: Iterable[str] | None, kinds: Mapping[str, Kind], unit: PrivacyUnit | None
 ) -> tuple[dict[str, Kind], dict[str, str]]:
     """The kind of every column that is described, and why others are not: by names and types."""
     if isinstance(columns, str):

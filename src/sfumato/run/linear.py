@@ -629,10 +629,7 @@ class Plan(ReleasePlan["Release"]):
         )
         # The request is the same, and so is its key; shares would be of a private number.
         return replace(
-            planned,
-            wanted=self.wanted,
-            likely_records=self.likely_records,
-            divides=self.divides,
+            planned, wanted=self.wanted, likely_records=self.likely_records, divides=self.divides
         )
 
     def divided(self, records: int, *, is_counted: bool = False) -> Plan:

@@ -26,10 +26,7 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     from sfumato.release.release import Release
 
-__all__ = [
-    "check_public",
-    "public_records",
-]
+__all__ = ["check_public", "public_records"]
 
 
 def check_public(public: object, guarded: object) -> None:

@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-__all__ = [
-    "LIMITS",
-    "RunLimits",
-]
+__all__ = ["LIMITS", "RunLimits"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,13 +42,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry
     from sfumato.ledger.ledger import Ledger
 
-__all__ = [
-    "Follower",
-    "Stream",
-    "StreamPlan",
-    "follower",
-    "plan_stream",
-]
+__all__ = ["Follower", "Stream", "StreamPlan", "follower", "plan_stream"]
 
 
 # The public side of a stream: measured values in, running totals or window sums out
@@ -169,11 +163,7 @@ class StreamPlan(Lasting):
         return Guarantee(self.forecast.budget, self.forecast.neighbours, "event")
 
     def start(
-        self,
-        ledger: Ledger | str | Path | None = None,
-        *,
-        name: str = "stream",
-        keep: bool = True,
+        self, ledger: Ledger | str | Path | None = None, *, name: str = "stream", keep: bool = True
     ) -> Stream:
         """Pay for the streams and start them.
 

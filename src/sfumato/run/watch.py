@@ -54,16 +54,7 @@ if TYPE_CHECKING:
     from sfumato.random import WordSource
     from sfumato.vault.tables import Table
 
-__all__ = [
-    "Alert",
-    "SeriesWatch",
-    "Side",
-    "TableWatch",
-    "Watch",
-    "Watched",
-    "Watching",
-    "watch",
-]
+__all__ = ["Alert", "SeriesWatch", "Side", "TableWatch", "Watch", "Watched", "Watching", "watch"]
 
 
 Side: TypeAlias = Literal["above", "below"]

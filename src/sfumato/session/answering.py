@@ -94,20 +94,10 @@ from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, SessionParameters
 from sfumato.text import shown
 from sfumato.vault.mechanisms.noise import SCALE_MAXIMUM
-from sfumato.vault.mechanisms.sparse import (
-    SCORE_BITS,
-    ExactQuestions,
-    answer_shift,
-    moved_by_one,
-)
+from sfumato.vault.mechanisms.sparse import SCORE_BITS, ExactQuestions, answer_shift, moved_by_one
 from sfumato.workload.question import Question
 
-__all__ = [
-    "BOUGHT",
-    "PendingAnswer",
-    "SessionState",
-    "caught",
-]
+__all__ = ["BOUGHT", "PendingAnswer", "SessionState", "caught"]
 
 
 _CAME: Final[dict[How, str]] = {

@@ -41,13 +41,7 @@ from sfumato.text import shown
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Client",
-    "Reply",
-    "ServerAnswer",
-    "ServerJob",
-    "Transport",
-]
+__all__ = ["Client", "Reply", "ServerAnswer", "ServerJob", "Transport"]
 
 
 _ERRORS: Final[dict[str, type[SfumatoError]]] = {

@@ -35,12 +35,7 @@ from sfumato.run.spine import DebitLedger, begin
 from sfumato.session.session_plan import SessionParameters
 from sfumato.vault.mechanisms.sparse import SparseVector
 
-__all__ = [
-    "Epochs",
-    "MemoryLedger",
-    "PendingWrite",
-    "SessionLedger",
-]
+__all__ = ["Epochs", "MemoryLedger", "PendingWrite", "SessionLedger"]
 
 
 # What a session needs of a ledger, and a stand-in that forgets everything with the process

@@ -46,14 +46,7 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
 
-__all__ = [
-    "KnownNumber",
-    "Scope",
-    "ScopeMeasured",
-    "conditions",
-    "scope_workload",
-    "span_weights",
-]
+__all__ = ["KnownNumber", "Scope", "ScopeMeasured", "conditions", "scope_workload", "span_weights"]
 
 
 class HasError(Protocol):

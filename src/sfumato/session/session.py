@@ -81,14 +81,7 @@ if TYPE_CHECKING:
     from sfumato.session.histogram import Estimate
     from sfumato.types import Array
 
-__all__ = [
-    "Asked",
-    "Session",
-    "SessionPlan",
-    "open_session",
-    "plan_session",
-    "start_of",
-]
+__all__ = ["Asked", "Session", "SessionPlan", "open_session", "plan_session", "start_of"]
 
 
 Asked = str | Question | GroupQuestion | Workload
@@ -396,11 +389,7 @@ class Session:
             self._state.use(release)
 
     def ask_many(
-        self,
-        requests: Sequence[Asked],
-        *,
-        error: float | None = None,
-        analyst: str | None = None,
+        self, requests: Sequence[Asked], *, error: float | None = None, analyst: str | None = None
     ) -> list[Answer | GroupAnswer | SfumatoError]:
         """Answer many questions with few commits; a fault of one is its own result.
 

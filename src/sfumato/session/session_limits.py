@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-__all__ = [
-    "LIMITS",
-    "SessionLimits",
-]
+__all__ = ["LIMITS", "SessionLimits"]
 
 
 @dataclass(frozen=True, slots=True)

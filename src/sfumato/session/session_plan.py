@@ -55,13 +55,7 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = [
-    "UNIT",
-    "ScopePlan",
-    "ScopePlanner",
-    "SessionParameters",
-    "budget_of",
-]
+__all__ = ["UNIT", "ScopePlan", "ScopePlanner", "SessionParameters", "budget_of"]
 
 
 UNIT: Final = 2**8

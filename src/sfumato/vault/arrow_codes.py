@@ -29,12 +29,7 @@ from sfumato.vault.vault_limits import LIMITS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "ArrowColumns",
-    "Codes",
-    "LeftToEngine",
-    "ValueCodes",
-]
+__all__ = ["ArrowColumns", "Codes", "LeftToEngine", "ValueCodes"]
 
 _EPOCH: Final = datetime(1970, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -224,10 +224,7 @@ def count_marginals(
 
 
 def count_conditions(
-    table: Table,
-    domain: Domain,
-    conditions: Sequence[Condition],
-    unit: PrivacyUnit | None = None,
+    table: Table, domain: Domain, conditions: Sequence[Condition], unit: PrivacyUnit | None = None
 ) -> Sensitive[Integers]:
     """The numbers ``q_i(h)`` of kept records for which condition ``i`` holds.
 

@@ -30,13 +30,7 @@ if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
     import pyarrow as pa
 
-__all__ = [
-    "Feature",
-    "FeatureSource",
-    "JoinSource",
-    "open_features",
-    "open_join",
-]
+__all__ = ["Feature", "FeatureSource", "JoinSource", "open_features", "open_join"]
 
 
 @dataclass(frozen=True, slots=True)

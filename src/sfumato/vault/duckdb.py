@@ -27,13 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from ibis.backends import BaseBackend
 
-__all__ = [
-    "DuckDB",
-    "duckdb_table",
-    "parquet_table",
-    "query_view",
-    "with_durations",
-]
+__all__ = ["DuckDB", "duckdb_table", "parquet_table", "query_view", "with_durations"]
 
 
 _CONFIG: Final = {

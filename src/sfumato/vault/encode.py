@@ -629,8 +629,7 @@ def read_records(
     codes = _arrow_codes(table, domain, names) if unit is None else None
     if codes is None:
         name = sealed(
-            lambda: _encoded_of_any(table, domain, names, unit),
-            engine_failed(table, domain),
+            lambda: _encoded_of_any(table, domain, names, unit), engine_failed(table, domain)
         )
     else:
         columns = [f"c{domain.index(each)}" for each in codes.names]

@@ -55,15 +55,7 @@ from sfumato.vault.vault_limits import LIMITS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "blocks",
-    "csv_columns",
-    "field_text",
-    "header",
-    "lines",
-    "sheet_columns",
-    "sheet_texts",
-]
+__all__ = ["blocks", "csv_columns", "field_text", "header", "lines", "sheet_columns", "sheet_texts"]
 
 
 _DELIMITERS: Final = ",;\t|"

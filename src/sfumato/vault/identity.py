@@ -42,12 +42,7 @@ if TYPE_CHECKING:
     import ibis.expr.types as ir
     from sqlglot import exp
 
-__all__ = [
-    "Data",
-    "check_apart",
-    "data_identity",
-    "shares_data",
-]
+__all__ = ["Data", "check_apart", "data_identity", "shares_data"]
 
 
 _DATABASES: Final = (".duckdb", ".ddb")

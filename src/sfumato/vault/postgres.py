@@ -39,11 +39,7 @@ if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
 
-__all__ = [
-    "Postgres",
-    "open_postgres",
-    "relations_behind",
-]
+__all__ = ["Postgres", "open_postgres", "relations_behind"]
 
 
 _HEADER: Final = 19  # bytes before the first row of a binary COPY: signature, flags, extension

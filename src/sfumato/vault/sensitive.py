@@ -13,12 +13,7 @@ from typing import Generic, NoReturn, TypeVar
 
 from sfumato.errors import SfumatoError, TableError
 
-__all__ = [
-    "Redacted",
-    "Sensitive",
-    "before_rows",
-    "sealed",
-]
+__all__ = ["Redacted", "Sensitive", "before_rows", "sealed"]
 
 
 T = TypeVar("T")

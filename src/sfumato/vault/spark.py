@@ -49,13 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType as SparkType
 
-__all__ = [
-    "Spark",
-    "java_home",
-    "open_dataframe",
-    "open_spark",
-    "spark_session",
-]
+__all__ = ["Spark", "java_home", "open_dataframe", "open_spark", "spark_session"]
 
 
 class Spark(Engine):

@@ -21,12 +21,7 @@ from typing import Final, Protocol
 from sfumato.errors import TableError
 from sfumato.text import shown
 
-__all__ = [
-    "PACKED",
-    "Bytes",
-    "checked_encoding",
-    "opened",
-]
+__all__ = ["PACKED", "Bytes", "checked_encoding", "opened"]
 
 
 PACKED: Final = (".gz", ".zst", ".bz2", ".xz")

@@ -10,10 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "LIMITS",
-    "VaultLimits",
-]
+__all__ = ["LIMITS", "VaultLimits"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,11 +228,7 @@ def broken_textbook_subjects() -> tuple[Subject[Counts], ...]:
 
 
 def _subject(
-    name: str,
-    pairs: Sequence[Pair[Counts]],
-    call: Call,
-    *covers: str,
-    is_broken: bool = False,
+    name: str, pairs: Sequence[Pair[Counts]], call: Call, *covers: str, is_broken: bool = False
 ) -> Subject[Counts]:
     """A mechanism by its call; what it says it costs is its claim."""
     claim = Claim.of(call(pairs[0].left, system_words()).cost)

@@ -68,7 +68,7 @@ ASKED_FOR = (UNIT, None, UNIT)  # per person, per row, per person
 COVERED = frozenset({"unit:rows"}) | COUNTING_AND_MEASURING
 ONE_ROW = PrivacyUnit("person", 1)
 FEATURES_COVERED = COUNTING_AND_MEASURING | {
-    *("unit:features", f"{VAULT}.derived.open_features", f"{VAULT}.derived.open_join"),
+    *("unit:features", f"{VAULT}.derived.open_features", f"{VAULT}.derived.open_join")
 }
 GROUPS_COVERED = frozenset({"unit:groups"}) | COUNTING_AND_MEASURING
 

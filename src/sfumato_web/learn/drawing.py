@@ -14,14 +14,7 @@ from itertools import pairwise
 from math import ceil, floor, log10
 from typing import Final, Literal
 
-__all__ = [
-    "Axis",
-    "Hue",
-    "Plot",
-    "Point",
-    "number",
-    "picture",
-]
+__all__ = ["Axis", "Hue", "Plot", "Point", "number", "picture"]
 
 
 Point = tuple[float, float]

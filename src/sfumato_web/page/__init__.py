@@ -80,9 +80,7 @@ if TYPE_CHECKING:
 
     from sfumato_web.app import ServerState
 
-__all__ = [
-    "open_page",
-]
+__all__ = ["open_page"]
 
 
 ASSETS: Final = Path(__file__).parent / "assets"

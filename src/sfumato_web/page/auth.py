@@ -46,15 +46,7 @@ if TYPE_CHECKING:
 
     from sfumato_web.app import ServerState
 
-__all__ = [
-    "COOKIE",
-    "LOGIN",
-    "PREFIX",
-    "Login",
-    "Logins",
-    "PageMiddleware",
-    "login_page",
-]
+__all__ = ["COOKIE", "LOGIN", "PREFIX", "Login", "Logins", "PageMiddleware", "login_page"]
 
 
 def login_page(after: str, is_wrong: bool = False) -> str:

@@ -36,11 +36,7 @@ from sfumato_web.server.problems import Problem, not_valid, problem_of
 if TYPE_CHECKING:
     from sfumato_web.server.dataset import GuardedDataset
 
-__all__ = [
-    "register",
-    "request_of",
-    "summary_rows",
-]
+__all__ = ["register", "request_of", "summary_rows"]
 
 _HEADS: Final = ("column", "kind", "records", "nulls", "range or values", "mean", "median", "note")
 

@@ -420,12 +420,7 @@ class Slider(Generic[T]):
         self._label.content = f"<span>{escape(self._name)}</span> <b>{value}</b>"
 
 
-def slider(
-    label: str,
-    values: Sequence[str],
-    at: int,
-    slid: Callable[[int], None],
-) -> ui.element:
+def slider(label: str, values: Sequence[str], at: int, slid: Callable[[int], None]) -> ui.element:
     """``slid`` is called with a place in ``values`` while it moves, the last one included.
 
     What the slider says of itself is written in the browser. Its place is an attribute and never

@@ -42,15 +42,7 @@ if TYPE_CHECKING:
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset
 
-__all__ = [
-    "Spending",
-    "allowances",
-    "budget_chart",
-    "freeze",
-    "register",
-    "spending",
-    "verified",
-]
+__all__ = ["Spending", "allowances", "budget_chart", "freeze", "register", "spending", "verified"]
 
 
 # What the page Ledger shows and does, by role; without how it is shown.

@@ -54,18 +54,9 @@ if TYPE_CHECKING:
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset
 
-__all__ = [
-    "Questions",
-    "Tables",
-    "register",
-]
+__all__ = ["Questions", "Tables", "register"]
 
-KINDS: Final = {
-    "table": "Tables",
-    "prefix": "Running totals",
-    "ranges": "Ranges",
-    "sql": "SQL",
-}
+KINDS: Final = {"table": "Tables", "prefix": "Running totals", "ranges": "Ranges", "sql": "SQL"}
 _ABOUT: Final = {
     "table": "Pick the attributes of one table, or add all tables of a size.",
     "prefix": "Pick one attribute with an order to run along; any others split it.",

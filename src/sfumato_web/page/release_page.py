@@ -62,11 +62,7 @@ if TYPE_CHECKING:
     from sfumato_web.server.jobs import Job
     from sfumato_web.server.models import ReleaseAsked
 
-__all__ = [
-    "Confirm",
-    "register",
-    "spent",
-]
+__all__ = ["Confirm", "register", "spent"]
 
 
 _NUMBERS: Final = (*DERIVED_NUMBERS, "value", "standard_error", "low", "high")

@@ -39,10 +39,7 @@ if TYPE_CHECKING:
     from sfumato_web.server.responses import Metrics, ResponseStore
     from sfumato_web.server.server_limits import LimitsTable
 
-__all__ = [
-    "QuestionBatcher",
-    "without_words",
-]
+__all__ = ["QuestionBatcher", "without_words"]
 
 
 @dataclass(frozen=True, slots=True)

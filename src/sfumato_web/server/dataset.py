@@ -78,14 +78,7 @@ if TYPE_CHECKING:
     from sfumato_web.server.request_log import RequestLog
     from sfumato_web.server.responses import Metrics, ResponseStore
 
-__all__ = [
-    "FILES",
-    "GuardedDataset",
-    "PastRelease",
-    "ReleaseTask",
-    "file_of",
-    "opened",
-]
+__all__ = ["FILES", "GuardedDataset", "PastRelease", "ReleaseTask", "file_of", "opened"]
 
 
 T = TypeVar("T")

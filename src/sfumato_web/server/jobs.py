@@ -36,14 +36,7 @@ if TYPE_CHECKING:
     from sfumato_web.server.responses import ResponseStore
     from sfumato_web.server.scheduler import Scheduler, Ticket
 
-__all__ = [
-    "Facts",
-    "Job",
-    "JobState",
-    "Jobs",
-    "Kind",
-    "Work",
-]
+__all__ = ["Facts", "Job", "JobState", "Jobs", "Kind", "Work"]
 
 
 LOG: Final = logging.getLogger("sfumato.server")

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sfumato.planning.selection_plans import SelectionMechanism
-from sfumato.release.group_sql import (
-    ReleasedNumbers,
-    statement_columns,
-    statement_document,
-)
+from sfumato.release.group_sql import ReleasedNumbers, statement_columns, statement_document
 from sfumato_web.server.server_limits import LIMITS
 
 if TYPE_CHECKING:
@@ -114,8 +110,7 @@ class ReleaseAsked(PlanAsked):
     project: bool | Literal["nearest", "bounds"] = True
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
     shares: Annotated[
-        bool,
-        Field(description="shares of a public number of records beside the counts"),
+        bool, Field(description="shares of a public number of records beside the counts")
     ] = False
 
 

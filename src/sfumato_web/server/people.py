@@ -30,13 +30,7 @@ from sfumato_web.server.problems import Problem, not_curator, not_valid
 if TYPE_CHECKING:
     from sfumato_web.server.responses import ResponseStore
 
-__all__ = [
-    "Act",
-    "Change",
-    "People",
-    "Person",
-    "TokenHash",
-]
+__all__ = ["Act", "Change", "People", "Person", "TokenHash"]
 
 
 Act = Literal["add", "change", "remove", "token", "revoke", "allowance", "undone"]

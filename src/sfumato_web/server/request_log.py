@@ -27,13 +27,7 @@ from typing import Final, Literal
 
 from sfumato.errors import place_of
 
-__all__ = [
-    "NOTE",
-    "EventFormatter",
-    "LogFormat",
-    "RequestLog",
-    "RequestNote",
-]
+__all__ = ["NOTE", "EventFormatter", "LogFormat", "RequestLog", "RequestNote"]
 
 
 LogFormat = Literal["json", "text"]

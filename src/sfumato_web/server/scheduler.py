@@ -40,13 +40,7 @@ if TYPE_CHECKING:
     from sfumato.workload.workload import Workload
     from sfumato_web.server.models import PlanAsked
 
-__all__ = [
-    "Scheduler",
-    "Ticket",
-    "plan_of",
-    "stop_if_abandoned",
-    "workload_of",
-]
+__all__ = ["Scheduler", "Ticket", "plan_of", "stop_if_abandoned", "workload_of"]
 
 
 T = TypeVar("T")

@@ -24,13 +24,7 @@ from sfumato.privacy.budget import Number
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.selection import ChoiceNoise
 from sfumato.random import WordSource
-from sfumato.run.textbook.outcomes import (
-    NoiseScale,
-    Outcome,
-    Scores,
-    budget_of,
-    drawn,
-)
+from sfumato.run.textbook.outcomes import NoiseScale, Outcome, Scores, budget_of, drawn
 from sfumato.types import Integers, Neighbours
 from sfumato.vault.mechanisms.select import exponential_mechanism as choose_by_exponent
 from sfumato.vault.mechanisms.select import report_noisy_max
@@ -39,12 +33,7 @@ from sfumato.vault.sensitive import Sensitive
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
 
-__all__ = [
-    "ChoiceOutcome",
-    "exponential_mechanism",
-    "noisy_max",
-    "permute_and_flip",
-]
+__all__ = ["ChoiceOutcome", "exponential_mechanism", "noisy_max", "permute_and_flip"]
 
 
 THEOREM = "the best score less that of the choice"

@@ -42,10 +42,7 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
 
-__all__ = [
-    "ResponseOutcome",
-    "randomized_response",
-]
+__all__ = ["ResponseOutcome", "randomized_response"]
 
 
 Encoding: TypeAlias = Literal["direct", "unary", "symmetric-unary"]

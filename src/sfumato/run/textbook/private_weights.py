@@ -38,10 +38,7 @@ from sfumato.vault.sensitive import Sensitive
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
 
-__all__ = [
-    "WeightsOutcome",
-    "private_multiplicative_weights",
-]
+__all__ = ["WeightsOutcome", "private_multiplicative_weights"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -37,13 +37,7 @@ from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw, noise_cost
 from sfumato.random import WordSource
 from sfumato.run.run_limits import LIMITS
-from sfumato.run.textbook.outcomes import (
-    Outcome,
-    Scores,
-    budget_of,
-    drawn,
-    scale_of,
-)
+from sfumato.run.textbook.outcomes import Outcome, Scores, budget_of, drawn, scale_of
 from sfumato.types import Neighbours
 from sfumato.vault.mechanisms.sparse import Discoverer
 from sfumato.vault.mechanisms.sparse import above_threshold as first_above

@@ -28,9 +28,7 @@ from sfumato.types import Array, Integers, Neighbours
 from sfumato.vault.mechanisms.noise import SCALE_MAXIMUM, discrete_laplace, geometric
 from sfumato.vault.vault_limits import LIMITS
 
-__all__ = [
-    "KNorm",
-]
+__all__ = ["KNorm"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -594,11 +594,7 @@ class ExactQuestions(Redacted):
         return count(self._table, domain, blocks, self._neighbours, self._unit)
 
     def measured(
-        self,
-        exact: Exact,
-        blocks: Sequence[Block],
-        noise: Sequence[BlockNoise],
-        random: WordSource,
+        self, exact: Exact, blocks: Sequence[Block], noise: Sequence[BlockNoise], random: WordSource
     ) -> Measured:
         """The exact values of the blocks with fresh noise.
 

@@ -22,10 +22,7 @@ from sfumato.vault.mechanisms.noise import block_noise
 from sfumato.vault.sensitive import Redacted
 from sfumato.vault.vault_limits import LIMITS
 
-__all__ = [
-    "MeasuredStream",
-    "PrivateStream",
-]
+__all__ = ["MeasuredStream", "PrivateStream"]
 
 
 Advanced: TypeAlias = tuple[list[int], Callable[[], None]]
