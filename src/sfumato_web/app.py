@@ -474,6 +474,17 @@ async def _accepted(
     return _job_reply(await server.begin(kind, who, dataset, about, work, lane=lane))
 
 
+async def _paid_once(
+    request: Request, kind: Kind, make: Callable[..., bytes], body: _Budgeted
+) -> Response:
+    """The body that is made and kept for a request, or a job that makes it."""
+    key, server, who = _key(request), await _server(request), await _who(request)
+    lane = server.dataset(who, _name(request)).lane
+    if _is_async(request):
+        return await _accepted(request, kind, body, _paying(make, body, who, key), lane=lane)
+    return _stored(await _while_there(request, server.work(who, make, body, who, key, lane=lane)))
+
+
 def _job_reply(job: Job) -> Response:
     headers = {"Location": f"/jobs/{job.id}", "Preference-Applied": "respond-async"}
     return Response(canonical(job.shown()), 202, headers, "application/json")
@@ -730,19 +741,10 @@ async def plan_selection(
     openapi_extra={"parameters": [_KEY, _PREFER]},
 )
 async def select(
-    request: Request,
-    body: Annotated[SelectionAsked, Body()],
-    dataset: Dataset,
-    who: Who,
-    server: Server,
+    request: Request, body: Annotated[SelectionAsked, Body()], dataset: Dataset
 ) -> Response:
     """Debit the cost and choose the best few candidates; an equal request gets the same bytes."""
-    key = _key(request)
-    if _is_async(request):
-        work = _paying(dataset.select, body, who, key)
-        return await _accepted(request, "select", body, work, lane=dataset.lane)
-    selected = server.work(who, dataset.select, body, who, key, lane=dataset.lane)
-    return _stored(await _while_there(request, selected))
+    return await _paid_once(request, "select", dataset.select, body)
 
 
 @routes.post(
@@ -769,19 +771,10 @@ async def plan_description(
     openapi_extra={"parameters": [_KEY, _PREFER]},
 )
 async def describe(
-    request: Request,
-    body: Annotated[DescriptionAsked, Body()],
-    dataset: Dataset,
-    who: Who,
-    server: Server,
+    request: Request, body: Annotated[DescriptionAsked, Body()], dataset: Dataset
 ) -> Response:
     """Debit the cost and summarise columns; an equal request gets the same bytes."""
-    key = _key(request)
-    if _is_async(request):
-        work = _paying(dataset.describer.describe, body, who, key)
-        return await _accepted(request, "describe", body, work, lane=dataset.lane)
-    paid = server.work(who, dataset.describer.describe, body, who, key, lane=dataset.lane)
-    return _stored(await _while_there(request, paid))
+    return await _paid_once(request, "describe", dataset.describer.describe, body)
 
 
 @routes.post(
@@ -808,19 +801,10 @@ async def plan_discovery(
     openapi_extra={"parameters": [_KEY, _PREFER]},
 )
 async def discover(
-    request: Request,
-    body: Annotated[DiscoveryAsked, Body()],
-    dataset: Dataset,
-    who: Who,
-    server: Server,
+    request: Request, body: Annotated[DiscoveryAsked, Body()], dataset: Dataset
 ) -> Response:
     """Debit the cost and find values and ranges; an equal request gets the same bytes."""
-    key = _key(request)
-    if _is_async(request):
-        work = _paying(dataset.describer.discover, body, who, key)
-        return await _accepted(request, "discover", body, work, lane=dataset.lane)
-    paid = server.work(who, dataset.describer.discover, body, who, key, lane=dataset.lane)
-    return _stored(await _while_there(request, paid))
+    return await _paid_once(request, "discover", dataset.describer.discover, body)
 
 
 @routes.get(

@@ -32,7 +32,7 @@ from sfumato.planning.mechanisms import MECHANISMS, named
 from sfumato.planning.planner import BIASED, Strategies
 from sfumato.privacy.budget import Budget, total_is_public
 from sfumato.release.provenance import cost_in_words
-from sfumato.run.choose import SelectionPlan, plan_selection
+from sfumato.run.choose import Selection, SelectionPlan, plan_selection
 from sfumato.run.linear import fitting, request_of
 from sfumato.text import STORED
 from sfumato.workload.statements.sql_top import top_select
@@ -185,13 +185,7 @@ class GuardedDataset:
         self._brake = Scheduler(1, 1, most, f"brake of {self.name}")
         self._checks = Scheduler(2, 1, most, f"checks of {self.name}")
         self.describer = TableDescriber(
-            self._about,
-            dataset,
-            self.ledger,
-            store,
-            self._releasing,
-            self.check_fits,
-            self._note_debits,
+            self._about, dataset, self.ledger, store, self.check_fits, self.pay_once
         )
         self._batcher: QuestionBatcher | None = None
         if dataset.session is not None:
@@ -456,28 +450,53 @@ class GuardedDataset:
                 "confidence": plan.confidence,
             }
         )
+
+        def check() -> None:
+            if plan.stored_key(self.ledger) is None:
+                self._check_refused(paid, who)
+                self._check_left(paid, plan, who)
+
+        def shown(result: Selection) -> tuple[list[Entry | None], dict[str, object]]:
+            entry = None if result.entry is None else result.entry.sequence
+            document = {"key": key, "dataset": self.name, **plan.as_json(), "entry": entry}
+            return [result.entry], {**document, "answers": frame_columns(result.frame())}
+
+        return self.pay_once("select", key, who, name, check, plan.release, shown, progress)
+
+    def pay_once(
+        self,
+        act: str,
+        key: str,
+        who: Analyst,
+        name: str | None,
+        check: Callable[[], None],
+        release: Callable[..., T],
+        shown: Callable[[T], tuple[Iterable[Entry | None], dict[str, object]]],
+        progress: Progress | None,
+    ) -> bytes:
+        """Check, release and keep the body; or the one that was kept under this key.
+
+        ``check`` refuses before the table is read, ``shown`` returns the debits and the body of
+        what was released. ``name`` is the idempotency key of a request.
+        """
         if name is not None and not self.store.bind([(who.name, name, f"{self.name} {key}")])[0]:
             raise key_reused()
         with self._releasing:
             stored = self.store.body(self.name, key)
             if stored is not None:
                 return stored
-            if plan.stored_key(self.ledger) is None:
-                self._check_refused(paid, who)
-                self._check_left(paid, plan, who)
+            check()
             before = self.ledger.version()
             stop_if_abandoned()  # the last time: what is debited below is also drawn and stored
-            result = plan.release(
+            result = release(
                 self.config.source,
                 self.ledger,
                 name=self.config.table_id,
                 analyst=who.name,
                 progress=progress,
             )
-            self._note_debits(before, [result.entry], who, "select")
-            document = {"key": key, "dataset": self.name, **plan.as_json()}
-            document["entry"] = None if result.entry is None else result.entry.sequence
-            document["answers"] = frame_columns(result.frame())
+            entries, document = shown(result)
+            self._note_debits(before, entries, who, act)
             return self.store.keep([(self.name, key, canonical(document))])[0]
 
     def _selection(self, request: SelectionAsked) -> SelectionPlan:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from threading import Lock
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from sfumato.cli.output import budget_document
 from sfumato.digest import json_digest
@@ -26,9 +26,8 @@ from sfumato.run.describe import Description, DescriptionPlan, plan_description
 from sfumato.run.discover import Discovery, DiscoveryPlan, plan_discovery
 from sfumato.text import STORED, did_you_mean, listing
 from sfumato.toml import TomlFile
-from sfumato_web.server.models import DescriptionAsked, DiscoveryAsked, canonical, frame_columns
-from sfumato_web.server.problems import key_reused, not_valid
-from sfumato_web.server.scheduler import stop_if_abandoned
+from sfumato_web.server.models import DescriptionAsked, DiscoveryAsked, frame_columns
+from sfumato_web.server.problems import not_valid
 
 if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry
@@ -43,8 +42,8 @@ Checked = Callable[[str, Cost, Budget, "Analyst"], None]
 """Refuses a cost that does not fit what is left: (key, cost, budget, who)."""
 
 
-Noted = Callable[[int, Iterable["Entry | None"], "Analyst", str], None]
-"""Logs the debits that are newer than a version of the ledger: (version, debits, who, act)."""
+Body: TypeAlias = dict[str, object]
+"""What is sent, and stored under its key."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,18 +55,16 @@ class TableDescriber:
         config: the dataset.
         ledger: what is debited.
         store: the bodies that were sent.
-        releasing: held while something of the table is released.
         check_left: refuses before the table is read.
-        note: logs what was debited.
+        pay_once: makes a body, or finds the stored one: `GuardedDataset.pay_once`.
     """
 
     about: str
     config: DatasetConfig
     ledger: Ledger
     store: ResponseStore
-    releasing: Lock
     check_left: Checked
-    note: Noted
+    pay_once: Callable[..., bytes]
 
     def columns(self) -> tuple[str, ...]:
         """The columns that may be described: those of the schema, and those opened for it."""
@@ -120,26 +117,13 @@ class TableDescriber:
         """
         plan = self.plan(request)
         key = self._description_key(plan)
-        self._bind(who, name, key)
-        with self.releasing:
-            stored = self.store.body(self.config.name, key)
-            if stored is not None:
-                return stored
+
+        def check() -> None:
             for cost in _costs(plan):
                 self.check_left(key, cost, plan.budget, who)
-            before = self.ledger.version()
-            stop_if_abandoned()  # the last time: what is debited below is also drawn and stored
-            result = plan.release(
-                self.config.source,
-                self.ledger,
-                name=self.config.table_id,
-                analyst=who.name,
-                progress=progress,
-            )
-            every = (result.votes, result.discovery, result.release)
-            self.note(before, [p.entry for p in every if p is not None], who, "describe")
-            body = canonical(self._description(key, result))
-            return self.store.keep([(self.config.name, key, body)])[0]
+
+        shown = partial(self._description, key)
+        return self.pay_once("describe", key, who, name, check, plan.release, shown, progress)
 
     def plan_search(self, request: DiscoveryAsked) -> DiscoveryPlan:
         """The plan of a discovery; touches no data."""
@@ -183,33 +167,14 @@ class TableDescriber:
         """
         plan = self.plan_search(request)
         paid = plan.digest()
-        confidence = plan.confidence
-        key = json_digest({"about": self.about, "discovery": paid, "confidence": confidence})
-        self._bind(who, name, key)
-        with self.releasing:
-            stored = self.store.body(self.config.name, key)
-            if stored is not None:
-                return stored
+        key = json_digest({"about": self.about, "discovery": paid, "confidence": plan.confidence})
+
+        def check() -> None:
             if plan.stored_key(self.ledger) is None:
                 self.check_left(paid, plan.cost, plan.budget, who)
-            before = self.ledger.version()
-            stop_if_abandoned()  # the last time: what is debited below is also drawn and stored
-            result = plan.release(
-                self.config.source,
-                self.ledger,
-                name=self.config.table_id,
-                analyst=who.name,
-                progress=progress,
-            )
-            self.note(before, [result.entry], who, "discover")
-            body = canonical(self._discovery(key, result))
-            return self.store.keep([(self.config.name, key, body)])[0]
 
-    def _bind(self, who: Analyst, name: str | None, key: str) -> None:
-        if name is None:
-            return
-        if not self.store.bind([(who.name, name, f"{self.config.name} {key}")])[0]:
-            raise key_reused()
+        shown = partial(self._discovery, key)
+        return self.pay_once("discover", key, who, name, check, plan.release, shown, progress)
 
     def _check_columns(self, names: list[str], allowed: tuple[str, ...], where: str) -> None:
         """Refuse what may not be described, in the same words whether the table has it or not."""
@@ -226,40 +191,42 @@ class TableDescriber:
         about = {"kinds": dict(plan.kinds), "budget": plan.budget.as_json()}
         return json_digest({"about": self.about, "description": about})
 
-    def _entries(self, entries: list[Entry | None]) -> list[int]:
-        return [entry.sequence for entry in entries if entry is not None]
-
-    def _description(self, key: str, result: Description) -> dict[str, object]:
+    def _description(self, key: str, result: Description) -> tuple[list[Entry], Body]:
         plan, domain = result.plan, result.domain
         names = [] if domain is None else domain.names
         every = (result.votes, result.discovery, result.release)
-        parts = [part.entry for part in every if part is not None]
+        entries = _entries(p.entry for p in every if p is not None)
         numbers = None
         if result.release is not None:
             numbers = dict(zip(("value", "low", "high"), map(float, result.records), strict=True))
-        return {
+        return entries, {
             "key": key,
             "dataset": self.config.name,
             "budget": budget_document(plan.budget),
             "neighbours": plan.neighbours,
             "promise": result.promise,
-            "entries": self._entries(parts),
+            "entries": [entry.sequence for entry in entries],
             "records": numbers,
             "answers": frame_columns(result.frame),
             "histograms": {name: frame_columns(result.histogram(name)) for name in names},
             "toml": None if domain is None else result.to_toml(),
         }
 
-    def _discovery(self, key: str, result: Discovery) -> dict[str, object]:
-        return {
+    def _discovery(self, key: str, result: Discovery) -> tuple[list[Entry], Body]:
+        entries = _entries([result.entry])
+        return entries, {
             "key": key,
             "dataset": self.config.name,
             **result.plan.as_json(),
             "guarantee": result.plan.guarantee,
-            "entries": self._entries([result.entry]),
+            "entries": [entry.sequence for entry in entries],
             "answers": frame_columns(result.counts),
             "toml": result.to_toml() if result.attributes else None,
         }
+
+
+def _entries(entries: Iterable[Entry | None]) -> list[Entry]:
+    return [entry for entry in entries if entry is not None]
 
 
 def _costs(plan: DescriptionPlan) -> list[Cost]:
