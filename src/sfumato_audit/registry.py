@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is audited, what would have to be, and whether anything is left out.
+"""The subjects of the audit, the names of all that has to be audited, and those without a subject.
 
 ``required`` is read off the code: every mechanism and method by name, every kind of cost, and every
 function of the vault, of the local model, of watches, of selections, of corrections and of adaptive

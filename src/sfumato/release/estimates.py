@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the numbers of a release come from: one protocol, so that every form of it is made once.
+"""`Estimates`, the protocol of the numbers of a release, which every output of it reads.
 
 Two sources keep it. A linear reconstruction (``release/linear_estimates.py``) has unbiased answers,
 whose errors are known before anything is measured. A learned estimate (``release/learned.py``) has

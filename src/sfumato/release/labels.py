@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each released number is the answer to, in the words of the schema.
+"""Labels of released numbers: what each is the answer to, in the words of the schema.
 
 A product of query sets is labelled axis by axis: every attribute gives one column (two for
 intervals), and a text for people. Labels come from the domain, which is public, and are built as

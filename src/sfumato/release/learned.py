@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learned estimates as the numbers of a release: from the transcript of the rounds to answers.
+"""`LearnedEstimates`: answers of an adaptive release, from the transcript of its rounds.
 
 All answers come from one distribution, so they agree with each other, counts are never negative and
 tables add up. They are estimates: an answer that a measured step tells has an interval, from the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice by trial: every way to answer a workload, each on records that are nobody's.
+"""`recommend` compares the ways to answer a workload by their errors on made-up records.
 
 A forecast knows the error of unbiased answers. What projection, shrinkage, a bias or adaptive
 rounds make of it depends on the records. So each way answers made-up records (or public ones that

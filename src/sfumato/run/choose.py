@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private selection: the best few of public candidates, and nothing about the others.
+"""Private selection: the indices of nearly the best of public candidates, and nothing else.
 
     jobs = sf.marginals(domain, [["occupation"]])
     plan = sf.plan_selection(jobs, sf.Budget(epsilon=1), top=3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pay only when the model is wrong: public predictions, corrected where the data says otherwise.
+"""Corrected predictions: public ones, replaced by noisy answers where they are far off.
 
     correction = sf.correct(work, sf.Budget(epsilon=1), tolerance=50, corrections=5)
     print(correction)                                # how right it will be, before it is spent

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private discovery: what a table holds, where nobody has declared it, for a price.
+"""Private discovery: values, ranges and kinds of columns that the schema does not declare.
 
     plan = sf.plan_discovery(sf.Category.discover("city"), sf.Budget(epsilon=1, delta=1e-6))
     print(plan)                                  # how many people a value needs to be found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Behind a session: where questions are tested, paid for, stored and learnt from.
+"""The state of a session: it tests questions, pays for answers, stores them and learns from them.
 
     stored -> that;   estimate near the truth -> free;   else -> noise, paid for, learnt
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask a sfumato server from Python.
+"""`Client` asks a sfumato server from Python.
 
-    from sfumato.session.client import Client
-    client = Client("https://stats.example.org", token)
+    import sfumato as sf
+    client = sf.Client("https://stats.example.org", token)
     client.plan("adult", [{"marginals": 1}], epsilon=0.5, delta=1e-9)["rmse"]
     client.release("adult", [{"marginals": 1}], epsilon=0.5, delta=1e-9).answers
     client.ask("adult", "SELECT COUNT(*) FROM data WHERE age >= 65").answers

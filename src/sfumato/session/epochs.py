@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The epochs of a session: paid for one by one, each a sparse vector that one process uses at once.
+"""The epochs of a session: sparse vectors, debited one by one, each used by one process at a time.
 
     debit -> draw the threshold -> note "in use" -> tests ... -> over, at the first "above"
                                                  -> at rest, when the session is closed

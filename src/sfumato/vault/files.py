@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files without types (CSV, JSON lines, sheets): no record of them reaches into another.
+"""Read files without types (CSV, JSON lines, sheets) as records of texts, each by itself.
 
 The readers of engines let an unclosed quote swallow the lines after it, split a text at the line
 ends in its quotes, and drop what they cannot read, so that one person's bytes decide how many

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a text or a declaration of the curator names: files, a database of a server, Spark, a query.
+"""Sources of tables: the file, database, Spark table or query that a text or a declaration names.
 
 `engine_source` and `file_source` return what a text names; `SqlSource` and `CsvSource` are what a
 curator says besides. Addresses and paths are public: they stand in specs, ledgers and messages.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files as bytes of UTF-8: `opened` unpacks and transcodes them, and fails on no byte.
+"""`opened` returns a file as bytes of UTF-8, unpacked and transcoded; it fails on no byte.
 
 A record must not reach into another by its bytes, so only encodings are read in which it cannot
 (docs/proofs/csv.md): those of one byte a character that agree with ASCII, UTF-16, whose units are

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mechanisms that choose: by scores, and round by round with measurements between.
+"""Subjects of the audit: selection by scores, and adaptive rounds with measurements between.
 
 The rounds of adaptive releases run as they are, with the estimates they learn: a release is some
 milliseconds, so runs are few and budgets large.

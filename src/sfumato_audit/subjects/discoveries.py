@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is discovered in a column, for a price: its keys, its range, its kind.
+"""Subjects of the audit: discoveries of the keys, the range and the kind of a column.
 
 Keys: the law on made-up numbers of people, and a discovery as it is run. Deltas are large, so that
 what a new key gives away is seen in some thousand runs. A table is the number of people of each

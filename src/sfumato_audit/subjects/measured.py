@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strategies measured by the vault: counted once per table, measured as often as asked.
+"""Subjects of the audit: strategies that the vault measures, counted once per table.
 
 ``vault.count`` counts a table and applies the strategy, ``vault.measure`` adds the noise; both
 as in a release. Many runs are one call of ``measure`` on the same exact values many times over.

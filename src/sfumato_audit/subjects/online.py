@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked one at a time: watched series of counts, corrected predictions, streams, sessions.
+"""Subjects of the audit: watched series of counts, corrected predictions, streams, sessions.
 
 Streams are the private side of ``sf.Stream``, many streams of equal values at once. Of sessions:
 what a question of many answers tells by its one measurement, for one debit.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tables come from: sources that drop records, and files, whose bytes people choose.
+"""Subjects of the audit: sources that drop records, and files whose bytes people choose.
 
 A source replaces a row by one that a filter leaves out, or lets in. A table is a tuple of rows
 (cell, whether the filter keeps it). The source is an expression with that filter, and neighbours

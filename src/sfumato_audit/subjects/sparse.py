@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse vectors: scores against a threshold of 0, up to the last discovery.
+"""Subjects of the audit: sparse vectors, scores against a threshold of 0 up to the last discovery.
 
 A table is the list of exact scores in counts; a count is ``STEPS`` grid steps. The pairs are those
 that break the known-wrong variants: some scores move up and others down, which a threshold that is

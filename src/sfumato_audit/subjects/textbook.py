@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mechanisms of the lecture notes, as `sf.study` offers them: run after run on made-up arrays.
+"""Subjects of the audit: the mechanisms of the lecture notes, as `sf.study` offers them.
 
 Linear ones are measured many at a time, others are calls of the public functions, so that grids,
 scales and costs are those that a student gets. The claim is the cost that the mechanism states.

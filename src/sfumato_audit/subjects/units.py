@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Privacy units: tables in which a person has several rows, of which the vault keeps a few.
+"""Subjects of the audit: tables in which a person has several rows, of which the vault keeps a few.
 
 A table is a tuple of rows (person, cell); neighbours have one person more or less, or one whose
 rows are others. The vault chooses the rows to keep by a secret key. The claim holds for every key,

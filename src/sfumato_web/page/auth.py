@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every request of a browser passes here: cookie, origin, rate, size; and every page leaves here.
+"""The middleware of the page: sign-in, cookies, origins and rates of browsers, headers of pages.
 
 The JSON routes take a token with each request, which no other site can make a browser send. The
 page has a cookie instead, so it is guarded against requests that other sites start:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frame of every page: who is there, where they are, and how things are shown.
+"""The frame of every page: sign-in, navigation, and the cards, tables and charts that pages show.
 
 ``page`` makes a function of a ``Visitor`` a page; cards, tables, facts, paragraphs, refusals and
 Altair charts are shown by the functions below. Sliders go over a list of values, which keyboards

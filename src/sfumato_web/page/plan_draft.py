@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody is planning on the page: a table, questions, a budget. It holds no data.
+"""The draft of a plan on the page: a table, questions, a budget, and its forecast; holds no data.
 
-And the plan at another budget, and on made-up people: what the page shows while a slider moves. The
+`Preview` is the plan at another budget, which the page shows while a slider moves. The
 error of a strategy with Gaussian noise is its error at unit noise times the scale of its noise, and
 that scale is ``1/mu`` times the strategy's sensitivity. So the forecast of the same strategy at
 another budget is a multiple of the forecast at hand, up to the rounding of the scale to its grid

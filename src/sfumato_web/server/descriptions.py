@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a served table holds beyond its schema: descriptions, and values and ranges that are found.
+"""Descriptions and discoveries of a served table: what its columns hold beyond the schema.
 
 An analyst may describe the columns of the schema, and those that the curator opens for it with
 ``describe`` in the configuration; the names of others are not told. Forecasts read names and types

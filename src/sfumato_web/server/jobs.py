@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans and releases that go on when nobody waits: how far they are, and how they ended.
+"""Jobs: plans and releases that go on when nobody waits, how far they are, and how they ended.
 
 A job is ``waiting``, then ``working``, then ``paying`` from just before its debit on, in the end
 ``done``, ``failed``, ``cancelled`` or, if the server was stopped meanwhile, ``lost``. It can be

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every request passes here: who asks, how often, how much; and every response leaves here.
+"""The middleware of the server: who asks, how often and how much; when responses leave, and how.
 
 In this order, before the body is read: the token, too many at once, the rate, the declared size.
 Then the body, up to its limit in bytes, seconds and nesting. On the way out: the time grid for

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What requests and answers look like, for validation and for the OpenAPI document.
+"""The models of requests and answers, for validation and for the OpenAPI document.
 
 The names of the classes and of their fields stand in that document. The functions at the end make
 public numbers into the JSON that is sent.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what, and how curators change that while the server runs.
+"""People, roles and tokens of the server, and the record of how curators change them.
 
 People of the configuration are changed there. All others are made by curators: with a role, some
 datasets, and tokens that may expire. Every such change is a record, in the server's state, of who

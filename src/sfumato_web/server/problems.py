@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a refusal looks like: a status, a code for programs, words for people.
+"""Refusals of the server: a status, a code for programs, words for people.
 
 Bodies depend on public inputs only. Errors that sfumato raises on purpose are written for people;
 those that could name places on the host (a file, a database) are told to the log instead. Any other

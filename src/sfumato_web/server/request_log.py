@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened, as lines of JSON: requests, sign-ins, refusals, debits, freezes, messages.
+"""The log of the server, as lines of JSON: requests, sign-ins, refusals, debits, freezes, messages.
 
 Every line has ``time`` and ``event``. A ``request`` has its id (that of the header X-Request-Id),
 who sent it, the template of its route, its status, the code of a refusal, milliseconds, and what it

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was answered, and when answers leave: stored responses, a cache, and the grid of times.
+"""Stored responses, caches and metrics of the server, and the grid of times at which answers leave.
 
 ``ResponseStore`` holds by key the bytes that were sent, and which request an idempotency key meant.
 The ledger holds what was paid for and drawn; the store holds the answer as it went out, so that it

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who works next: threads for what takes long, shared fairly between the analysts who wait.
+"""Worker threads for what takes long, shared fairly between the analysts who wait.
 
 A free thread takes a job of the analyst who has the fewest at work; among equals it goes round. One
 analyst has at most so many at work and so many in line, however many requests they send. Jobs of
