@@ -41,9 +41,9 @@ from sfumato.refine.residuals import (
     agreement,
     along,
     constraints_on,
-    diagonal,
     layout,
     model_of,
+    parted,
 )
 from sfumato.refine.row_problem import layout as row_layout
 from sfumato.refine.row_problem import make_possible, meet_published
@@ -130,7 +130,8 @@ def project_locally(
     named = {name for names in sets for name in names}
     published = () if constraints is None else constraints.published_for(named)
     shape = layout(fit.domain, (*sets, *(t.names for t in published)))
-    form: Diagonal | Curved = diagonal(fit, shape) or curved(fit, shape)
+    plain, mixing = parted(fit, shape)
+    form: Diagonal | Curved = curved(fit, shape, plain, mixing) if mixing.parts else plain
     fixed = None if constraints is None else constraints_on(constraints, shape, published)
     if fixed is not None:
         form = form.within(fixed)
@@ -296,6 +297,8 @@ class Curved:
     is diagonal, and the diagonal form that H would have if every ``Q'Q`` had two eigenvalues
     (``model``) is the preconditioner (Hestenes, Stiefel 1952, "Methods of conjugate gradients for
     solving linear systems"). ``last`` is the solution of the last step, where the next one starts.
+    Parts whose ``Q'Q`` have two eigenvalues have the slope ``plain_heights (r - plain_centres)``;
+    only the ``mixing`` parts are answered, by the residuals of their own sets.
 
     Solutions are approximate, bounds are not. For any r0 with ``g = grad f(r0)`` and any tables
     ``lambda`` with ``E' lambda = E' g``, convexity gives for all agreeing x >= 0 of total t
@@ -310,6 +313,9 @@ class Curved:
     model: Diagonal
     heights: Array
     centre: Array
+    plain_heights: Array
+    plain_centres: Array
+    mixing: MixingParts
     constraints: TableConstraints | None = None
     last: Array = field(init=False)
     last_dual: Array = field(init=False)
@@ -357,7 +363,7 @@ class Curved:
         # Rounding may have left the residuals; the bound is about residuals.
         r = self.last_dual = self.pull(self.push(r)) / ones
         tables = self.push(r)
-        slope = self._slope(tables)
+        slope = self._slope(r)
         missing = slope - self.pull(forces)
         fixed_part = self._fixed_product(missing, r)
         # E (E'E)^-1 of what is missing: afterwards E' of the forces is the slope.
@@ -398,39 +404,17 @@ class Curved:
 
     def push(self, r: Array) -> list[Array]:
         """``E r`` as stacked tables."""
-        tops, lows = self._views(r)
-        out = [t.copy() for t in tops]
-        for g, links in enumerate(self.layout.links):
-            self.layout.spread(g, [lows[k.stack][k.rows] for k in links], out[g])
-        return out
+        return _push(self.layout, r)
 
     def pull(self, tables: Sequence[Array]) -> Array:
         """``E'`` of stacked tables."""
-        r = np.zeros_like(self.heights)
-        tops, lows = self._views(r)
-        for g, table in enumerate(tables):
-            own = self.layout.own(g, table)
-            self.layout.gather(lows, g, own, np.ones(len(table)))
-            tops[g][...] = table
-            self.layout.spread(g, [-part for part in own], tops[g])
-        return r
+        return _pull(self.layout, tables)
 
-    def _slope(self, tables: Sequence[Array], *, curves: bool = False) -> Array:
+    def _slope(self, r: Array, *, curves: bool = False) -> Array:
         """The gradient of f by residuals; with ``curves`` its linear part alone, ``H r``."""
-        read = self.layout.by_set(tables, self.fit.sets)
-        answers = self.fit.answers(read)
-        if curves:
-            pairs = zip(answers, self.fit.parts, strict=True)
-            answers = [a + p.values for a, p in pairs]
-        out = [np.zeros((len(s.sets), *s.shape)) for s in self.layout.tops]
-        for names, table in self.fit.gradient(answers).items():
-            whole = self.layout.holders[names]
-            g, t = self.layout.places[whole]
-            shape = [
-                n if name in names else 1 for name, n in zip(whole, out[g].shape[1:], strict=True)
-            ]
-            out[g][t] += table.reshape(shape)
-        return self.pull(out)
+        out = self.plain_heights * (r if curves else r - self.plain_centres)
+        self.mixing.add_slope(out, r, curves=curves)
+        return out
 
     def _solve(
         self, start: Array, weights: Array, goal: Array, total: float | None, turns: int
@@ -445,7 +429,7 @@ class Curved:
         inverse[self._empty] *= total is None
         if self.constraints is not None:
             inverse[self._held] = 0.0
-        slope = self._slope(self.push(r))
+        slope = self._slope(r)
         rest = goal - weights * r - slope
         ready = inverse * rest
         direction, size = ready.copy(), float(rest @ ready)
@@ -458,7 +442,7 @@ class Curved:
         for _ in range(turns):
             if not size > enough:
                 break
-            bent = self._slope(self.push(direction), curves=True) + weights * direction
+            bent = self._slope(direction, curves=True) + weights * direction
             curvature = float(direction @ bent)
             if not curvature > 0:
                 break
@@ -510,6 +494,68 @@ class Curved:
         return _views(self.layout, r)
 
 
+@dataclass(frozen=True, eq=False)
+class MixingParts:
+    """The parts of a fit that mix residuals, over the subsets of their own attributes alone.
+
+    ``places`` says where the residuals of ``layout`` stand among those of the whole fit: a margin
+    of a table has the residuals of its subsets and no others.
+    """
+
+    fit: Fit
+    layout: TableLayout
+    places: Integers
+
+    def add_slope(self, out: Array, r: Array, *, curves: bool) -> None:
+        """Add the gradient of these parts by residuals, or its linear part, in place."""
+        tables = _push(self.layout, r[self.places])
+        answers = self.fit.answers(self.layout.by_set(tables, self.fit.sets))
+        if curves:
+            answers = [a + p.values for a, p in zip(answers, self.fit.parts, strict=True)]
+        slopes = [np.zeros((len(s.sets), *s.shape)) for s in self.layout.tops]
+        for names, table in self.fit.gradient(answers).items():
+            whole = self.layout.holders[names]
+            g, t = self.layout.places[whole]
+            shape = [
+                n if name in names else 1
+                for name, n in zip(whole, slopes[g].shape[1:], strict=True)
+            ]
+            slopes[g][t] += table.reshape(shape)
+        out[self.places] += _pull(self.layout, slopes)
+
+
+def _mixing(fit: Fit, whole: TableLayout, count: int) -> MixingParts:
+    """Mixing parts placed among the ``count`` residuals of a layout."""
+    own = layout(fit.domain, fit.sets if any(fit.sets) else whole.tops[0].sets[:1])
+    tops, lows = _views(whole, np.arange(count, dtype=np.float64))
+    places = []
+    for stacks in (own.tops, [own.lows[g] for g in _low_order(own)]):
+        for names in (n for stack in stacks for n in stack.sets):
+            views, at = (tops, whole.places) if names in whole.places else (lows, whole.low_places)
+            g, t = at[names]
+            places.append(views[g][t].reshape(-1))
+    return MixingParts(fit, own, np.concatenate(places).astype(np.int64))
+
+
+def _push(layout: TableLayout, r: Array) -> list[Array]:
+    tops, lows = _views(layout, r)
+    out = [t.copy() for t in tops]
+    for g, links in enumerate(layout.links):
+        layout.spread(g, [lows[k.stack][k.rows] for k in links], out[g])
+    return out
+
+
+def _pull(layout: TableLayout, tables: Sequence[Array]) -> Array:
+    r = np.zeros(layout.cells + sum(len(s.sets) * s.cells for s in layout.lows))
+    tops, lows = _views(layout, r)
+    for g, table in enumerate(tables):
+        own = layout.own(g, table)
+        layout.gather(lows, g, own, np.ones(len(table)))
+        tops[g][...] = table
+        layout.spread(g, [-part for part in own], tops[g])
+    return r
+
+
 def _views(layout: TableLayout, r: Array) -> tuple[list[Array], list[Array]]:
     """The stacks within one vector; the total comes last."""
     at = 0
@@ -521,25 +567,34 @@ def _views(layout: TableLayout, r: Array) -> tuple[list[Array], list[Array]]:
         return r[at - size : at].reshape(sizes)
 
     tops = [cut((len(s.sets), *s.shape)) for s in layout.tops]
-    order = [g for g in range(len(layout.lows)) if g != layout.empty] + [layout.empty]
-    lows = {g: cut((len(layout.lows[g].sets), *layout.lows[g].shape)) for g in order}
+    lows = {g: cut((len(layout.lows[g].sets), *layout.lows[g].shape)) for g in _low_order(layout)}
     return tops, [lows[g] for g in range(len(layout.lows))]
 
 
-def curved(fit: Fit, layout: TableLayout) -> Curved:
-    """The general form, started from the least squares without constraints."""
+def _low_order(layout: TableLayout) -> list[int]:
+    return [g for g in range(len(layout.lows)) if g != layout.empty] + [layout.empty]
+
+
+def curved(fit: Fit, layout: TableLayout, plain: Diagonal, mixing: Fit) -> Curved:
+    """The form of a fit of a diagonal and a mixing part, started from its free least squares."""
     model = model_of(fit, layout)
     count = layout.cells + sum(len(s.sets) * s.cells for s in layout.lows)
-    heights, nothing = np.zeros(count), np.zeros(count)
-    tops, lows = _views(layout, heights)
-    for views, model_heights in ((tops, model.top_heights), (lows, model.low_heights)):
-        for view, h in zip(views, model_heights, strict=True):
-            view[...] = along(h, view)
-    form = Curved(fit, layout, model, heights, nothing)
-    form.centre = form._solve(nothing, nothing, nothing, None, LIMITS.bound_turns)
-    form.last = form.centre.copy()
-    form.last_dual = form.centre.copy()
-    return form
+    heights, plain_heights, plain_centres = np.zeros((3, count))
+    for vector, form in ((heights, model), (plain_heights, plain)):
+        tops, lows = _views(layout, vector)
+        for views, of_form in ((tops, form.top_heights), (lows, form.low_heights)):
+            for view, h in zip(views, of_form, strict=True):
+                view[...] = along(h, view)
+    tops, lows = _views(layout, plain_centres)
+    for view, centre in zip((*tops, *lows), (*plain.top_centres, *plain.low_centres), strict=True):
+        view[...] = centre
+    nothing = np.zeros(count)
+    parts = _mixing(mixing, layout, count)
+    out = Curved(fit, layout, model, heights, nothing, plain_heights, plain_centres, parts)
+    out.centre = out._solve(nothing, nothing, nothing, None, LIMITS.bound_turns)
+    out.last = out.centre.copy()
+    out.last_dual = out.centre.copy()
+    return out
 
 
 # Tables made feasible

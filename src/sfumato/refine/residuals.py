@@ -52,6 +52,7 @@ __all__ = [
     "maximal",
     "minimum_at_total",
     "model_of",
+    "parted",
     "squares_of",
 ]
 
@@ -619,14 +620,29 @@ def squares_of(stacked: Array) -> Array:
 
 def diagonal(fit: Fit, layout: TableLayout) -> Diagonal | None:
     """The diagonal form of a fit; None where its queries mix residuals."""
+    plain, mixing = parted(fit, layout)
+    return None if mixing.parts else plain
+
+
+def parted(fit: Fit, layout: TableLayout) -> tuple[Diagonal, Fit]:
+    """The diagonal form of the parts that have one, and the parts that mix residuals."""
     pairs_of: dict[int, Pair | None] = {}
     shapes = [_eigenvalues(part, pairs_of) for part in fit.parts]
-    if any(pairs is None for pairs in shapes):
-        return None
+    plain, mixing = (
+        Fit(
+            fit.domain,
+            tuple(p for p, s in zip(fit.parts, shapes, strict=True) if (s is None) is is_mixing),
+        )
+        for is_mixing in (False, True)
+    )
+    return _diagonal_form(plain, [s for s in shapes if s is not None], layout), mixing
+
+
+def _diagonal_form(fit: Fit, shapes: Sequence[list[Pair]], layout: TableLayout) -> Diagonal:
     form = _empty_form(layout)
     for part, pairs in zip(fit.parts, shapes, strict=True):
         weight = float(part.weights[0]) if part.weights.size else 0.0
-        if weight == 0 or pairs is None:
+        if weight == 0:
             continue
         names = part.term.attributes
         pulled = np.asarray(part.term.adjoint(weight * part.values)).reshape(part.term.shape)
