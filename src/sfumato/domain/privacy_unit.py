@@ -27,6 +27,7 @@ __all__ = [
     "check_privacy_unit",
     "check_unit",
     "counted_rows",
+    "protects_alike",
     "unit_from_json",
     "unit_in_words",
     "unit_json",
@@ -250,6 +251,22 @@ def check_unit(value: object) -> Unit:
         f'a unit is "row", "event" or PrivacyUnit(column, rows), got {got[:60]}; say whose '
         "presence is protected"
     )
+
+
+def protects_alike(one: Unit, other: Unit) -> bool:
+    """Whether two units have the same neighbours: then costs for them add up.
+
+    Bounds are part of the mechanism, which counts no more: whatever they are, all rows of a person
+    are protected (docs/proofs/ledger.md, claim 14).
+
+    >>> protects_alike(PrivacyUnit("patient", 5), PrivacyUnit("patient", 10))
+    True
+    >>> protects_alike(PrivacyUnit("patient", 5), "row")
+    False
+    """
+    if isinstance(one, PrivacyUnit) and isinstance(other, PrivacyUnit):
+        return one.column == other.column
+    return one == other
 
 
 def unit_json(unit: Unit) -> object:

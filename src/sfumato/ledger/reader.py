@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from sfumato.digest import canonical_json, sha256
-from sfumato.domain.privacy_unit import Unit, check_unit
+from sfumato.domain.privacy_unit import Unit, check_unit, protects_alike
 from sfumato.errors import BudgetError, LedgerError
 from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.account import UNITS, Account, Price, Remaining
@@ -200,7 +200,7 @@ class Replay:
         unit = unit_of_debit(record.fact)
         if self.unit is None:
             self.unit, self._is_bound = unit, unit is not None
-        elif unit not in (None, self.unit):
+        elif unit is not None and not protects_alike(self.unit, unit):
             self.other_unit.append(record.sequence)
             if record.fact.unit is not None:
                 yield "it is for another unit than the ledger's"

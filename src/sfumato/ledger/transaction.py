@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from sfumato.domain.privacy_unit import Unit, unit_in_words
+from sfumato.domain.privacy_unit import Unit, protects_alike, unit_in_words
 from sfumato.errors import (
     BudgetError,
     BudgetExhausted,
@@ -400,8 +400,11 @@ def debit(batch: WriteBatch, debited: Debited, states: Sequence[Sealed]) -> Entr
 
 
 def check_unit_is(bound: Unit | None, unit: Unit | None) -> None:
-    """Refuse a cost that was computed for another unit than the ledger's."""
-    if bound is None or unit is None or unit == bound:
+    """Refuse a cost that was computed for others than the ledger protects.
+
+    Another bound on the rows of the same persons is no other promise: claim 14.
+    """
+    if bound is None or unit is None or protects_alike(bound, unit):
         return
     raise LedgerError(
         f"the ledger protects {unit_in_words(bound)}, this request protects {unit_in_words(unit)}; "
