@@ -29,6 +29,7 @@ SECTIONS = {
     "everyday": "five everyday tasks, lines and errors, beside OpenDP",
     "means": "means of continuous columns, beside OpenDP's clamped mean",
     "zipf_keys": "unknown words that many people share, beside OpenDP's noisy threshold",
+    "unit_bounds": "a discovered bound on the rows of a person, beside the best bound",
     "sparse": "how far off the discoveries of a sparse vector may be, beside the textbook",
     "online": "questions one at a time, beside noise on every answer",
     "shrinkage": "projected answers drawn towards guesses, beside the projection itself",

@@ -50,7 +50,12 @@ PROMISE = re.compile(r"Privacy: (?!none|post-processing|public by)")
 def sound_subjects() -> list[Subject[Any]]:
     """Everything that must keep its claim."""
     from sfumato_audit.subjects.chosen import chosen_subjects, mwem_subjects
-    from sfumato_audit.subjects.discoveries import key_subjects, kind_subjects, range_subjects
+    from sfumato_audit.subjects.discoveries import (
+        bound_subjects,
+        key_subjects,
+        kind_subjects,
+        range_subjects,
+    )
     from sfumato_audit.subjects.measured import planned_subjects, value_subjects
     from sfumato_audit.subjects.online import (
         group_subjects,
@@ -76,6 +81,7 @@ def sound_subjects() -> list[Subject[Any]]:
         *key_subjects(),
         *sparse_subjects(),
         *range_subjects(),
+        *bound_subjects(),
         *kind_subjects(),
         *online_subjects(),
         *session_subjects(),

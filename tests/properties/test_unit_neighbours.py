@@ -19,6 +19,7 @@ from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.types import Integers
 from sfumato.vault.count import count_marginals
 from sfumato.vault.encode import read_records
+from sfumato.vault.mechanisms.searches import read_bounds
 from sfumato.vault.tables import open_table
 from tests.shared.engine_tables import on_all_engines
 from tests.shared.words import SeededWords
@@ -35,6 +36,7 @@ UNITS = (
     PrivacyUnit("person", groups=2, rows_per_group=2, by="day"),
     PrivacyUnit("person", rows=4, groups=3, rows_per_group=2, by=("day", "hour")),
 )
+BOUNDS = (1, 2, 3, 5, 8, 100)
 Row = tuple[int | None, int | None, str, int | None]
 
 
@@ -86,6 +88,32 @@ def test_one_person_moves_the_counts_within_the_bounds(others, one, two, place, 
         assert is_within(added - without, unit)
 
 
+def more_than(source: object) -> Integers:
+    """How many persons have more rows than each bound."""
+    return read_bounds(open_table(source), "person", BOUNDS).reveal()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(others=rows(st.none() | st.integers(2, 4), 20), one=rows(st.just(1), 25), many=st.booleans())
+def test_one_person_moves_every_number_of_persons_by_one_in_one_direction(others, one, many):
+    """Added, removed or replaced, with however many rows: the scores of a bound are monotone."""
+    own = one * 20 if many else one
+    without, added = more_than(stored(others)), more_than(stored([*others, *own]))
+    moved = added - without
+    assert set(moved.tolist()) <= {0, 1}
+    assert moved.sum() == sum(len(own) > bound for bound in BOUNDS)
+    replaced = more_than(stored([*others, (1, 0, "a", 0), *one])) - added
+    assert len({-1, 1} & set(replaced.tolist())) <= 1
+    assert np.abs(replaced).max() <= 1
+
+
+def test_rows_in_place_of_persons_move_further():
+    """The twin: rows beyond the bounds, which one person moves as far as they have rows."""
+    sizes = np.array([1, 2, 3]), np.array([1, 2, 3, 500])
+    beyond = [np.maximum(n[:, None] - np.array(BOUNDS), 0).sum(axis=0) for n in sizes]
+    assert (beyond[1] - beyond[0]).max() > 1
+
+
 def sample(unit_rows: int, seed: int) -> list[Row]:
     some = np.random.default_rng(seed)
     persons = [*some.integers(2, 9, 60).tolist(), *([1] * unit_rows)]
@@ -123,6 +151,14 @@ def test_every_engine_counts_the_same_rows_of_a_person_within_the_bounds(pairs, 
         moved = counts[name]["duckdb"] - counts["without"]["duckdb"]
         assert is_within(moved, unit)
         assert moved.sum() == unit.rows  # a person of 150 rows fills all bounds
+
+
+@pytest.mark.usefixtures("spark")
+def test_every_engine_counts_the_same_persons_beyond_bounds(pairs):
+    for sources in pairs.values():
+        numbers = {engine: more_than(source).tolist() for engine, source in sources.items()}
+        assert len(set(map(tuple, numbers.values()))) == 1
+        assert numbers["duckdb"][0] > 0
 
 
 def test_the_twin_that_bounds_rows_alone_is_caught():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``sfumato discover``: the values of columns that many people share, for epsilon and delta.
 
+With ``--persons``, how many rows of one unit are to be counted, for epsilon alone.
+
 Of a spec file whose schema says "discover", or of columns of a table that are named here. How many
 people a value needs is said before anything is spent, on a terminal with a question. The discovery
 itself is ``DiscoveryPlan.release``; a release of such a spec makes it first, by `discover_spec`.
@@ -28,7 +30,8 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.output import Output, counts, facts, heading, table, write_text
 from sfumato.cli.plan_command import discovery_facts
-from sfumato.cli.release_command import discover_spec, ledger_document, ledger_in_words
+from sfumato.cli.release_command import discover_all, ledger_document, ledger_in_words
+from sfumato.domain.discovery import OPEN_BOUND
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, SchemaError, SfumatoError
 from sfumato.text import STORED
@@ -58,6 +61,7 @@ app = command_app()
         f'sfumato discover people.csv --sql "{_BY_SQL}" --epsilon 1 --delta 1e-6 --no-ledger',
         "sfumato discover people.csv --column state --column city --together --epsilon 1 --delta "
         "1e-6 --ledger people.ledger --out schema.toml",
+        "sfumato discover visits.csv --unit patient --persons 100 --epsilon 0.1 --no-ledger",
         "sfumato discover release.toml --estimate",
         "sfumato discover release.toml --out schema.toml --yes",
     )
@@ -110,6 +114,15 @@ def discover(
         int | None,
         typer.Option(metavar="N", min=1, help="Different values of one unit that count at most."),
     ] = None,
+    persons: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Discover how many rows of one unit to count, in place of values: about N units "
+            "have more.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the completed schema here.")
     ] = None,
@@ -140,19 +153,16 @@ def discover(
             f"{out} exists and may hold your work; name another file, or remove it first"
         )
     if source.endswith(".toml"):
-        options = (columns, epsilon, delta, most, sql, unit, keys_per_unit, csv)
+        options = (columns, epsilon, delta, most, sql, unit, keys_per_unit, persons, csv)
         if together or any(option is not None for option in options):
             raise PlanError(
                 f"{source} says what is discovered and for how much; leave out --column, "
-                "--together, --epsilon, --delta, --top, --sql, --unit, --keys-per-unit and --csv, "
-                "or name a table"
+                "--together, --epsilon, --delta, --top, --sql, --unit, --keys-per-unit, --persons "
+                "and --csv, or name a table"
             )
         opened = _of_spec(Path(source))
     else:
-        if (unit is None) != (keys_per_unit is None):
-            raise PlanError("--unit and --keys-per-unit belong together; give both or none")
-        person = None if unit is None or keys_per_unit is None else PrivacyUnit(unit, keys_per_unit)
-        domain = _wanted(columns, together, most, sql, person)
+        person, domain = _of_options(unit, keys_per_unit, persons, columns, together, most, sql)
         declared = csv_source(source, csv or ())
         opened = _of_table(source, declared, domain, epsilon, delta, person)
     plan = opened.plan()
@@ -164,16 +174,17 @@ def discover(
     if at is not None and at.total is None and at.total_if_new is None:
         at = replace(at, total_if_new=opened.total)
     ledgers: list[Ledger | None] = []
-    result = discover_spec(opened, at, output, yes, ledgers)
+    opened, result = discover_all(opened, at, output, yes, ledgers)
     schema = _schema(result)
     if out is not None and schema is not None:
         write_text(out, schema)
     files = {} if out is None or schema is None else {"schema": str(out)}
-    if schema is None:
+    if schema is None and not opened.is_of_bound:
         output.note("No value is shared by enough people; a larger budget may find some.")
+    what = "how many rows to count" if opened.is_of_bound else f"{len(result.counts):,} values"
     output.result(
         _document(result, ledgers[0], files),
-        heading(f"Discovered {len(result.counts):,} values", STORED if result.is_stored else ""),
+        heading(f"Discovered {what}", STORED if result.is_stored else ""),
         _found(result),
         _facts(result, ledgers[0], files),
     )
@@ -189,6 +200,31 @@ def _of_spec(path: Path) -> OpenSpec:
             "[domain.NAME] of a column"
         )
     return opened
+
+
+def _of_options(
+    unit: str | None,
+    keys_per_unit: int | None,
+    persons: int | None,
+    columns: list[str] | None,
+    together: bool,
+    most: int | None,
+    sql: str | None,
+) -> tuple[PrivacyUnit | None, OpenDomain]:
+    """Whose presence the options protect, and what they want to be discovered."""
+    from sfumato.domain.discovery import OpenDomain
+
+    if persons is not None:
+        if unit is None or columns or sql is not None or (keys_per_unit, most) != (None, None):
+            raise PlanError(
+                "--persons finds how many rows of one unit to count; it needs --unit, and leaves "
+                "--column, --top, --sql and --keys-per-unit to a discovery of its own"
+            )
+        return PrivacyUnit(unit, 1), OpenDomain([PrivacyUnit.discover(unit, persons)])
+    if (unit is None) != (keys_per_unit is None):
+        raise PlanError("--unit and --keys-per-unit belong together; give both or none")
+    person = None if unit is None or keys_per_unit is None else PrivacyUnit(unit, keys_per_unit)
+    return person, _wanted(columns, together, most, sql, person)
 
 
 def _wanted(
@@ -230,7 +266,8 @@ def _of_table(
     from sfumato.cli.spec import OpenSpec
     from sfumato.privacy.budget import Budget
 
-    if epsilon is None or delta is None:
+    needs_delta = any(each.mechanism != OPEN_BOUND for each in domain.open)
+    if epsilon is None or (delta is None and needs_delta):
         raise PlanError(
             "a discovery spends epsilon and delta: give --epsilon 1 --delta 1e-6 for example"
         )

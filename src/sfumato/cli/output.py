@@ -267,15 +267,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: i
     return shown
 
 
-def neighbours_in_words(neighbours: str, unit: PrivacyUnit | None) -> str:
-    """Who is protected, in plain words."""
+def neighbours_in_words(neighbours: str, unit: PrivacyUnit | None, *, counted: bool = True) -> str:
+    """Who is protected, in plain words; with how many rows of a unit are ``counted``."""
     if unit is None:
         who = "one record"
     else:
         from sfumato.domain.privacy_unit import counted_rows
 
         rows = unit.rows if unit.groups is None else counted_rows(unit)
-        who = f"all records of one {unit.column} (at most {rows} are counted)"
+        who = f"all records of one {unit.column}"
+        who += f" (at most {rows} are counted)" if counted else ""
     change = "added or removed" if neighbours == "add-remove" else "replaced"
     return f"{neighbours}: {who} may be {change}"
 

@@ -34,6 +34,7 @@ from sfumato.cli.output import (
     neighbours_in_words,
     table,
 )
+from sfumato.domain.discovery import OPEN_BOUND
 from sfumato.errors import LedgerError, PlanError
 
 if TYPE_CHECKING:
@@ -138,21 +139,38 @@ def _plan_discovery(opened: OpenSpec, output: Output) -> None:
         if opened.rest is not None
         else "none are asked for"
     )
+    one_row = _error_of_one_row(opened) if opened.is_of_bound else None
+    if one_row is not None:
+        later += f"; typical error {one_row:,.3g} for each row of a unit that is counted"
     left = None if opened.rest is None else budget_document(opened.rest)
     output.result(
-        {"discovery": plan.as_json(), "left": left},
+        {"discovery": plan.as_json(), "left": left}
+        | ({} if one_row is None else {"rmse_of_one_row": one_row}),
         heading(f"Discovery of {opened.path}", "no data touched, nothing spent"),
         facts([*discovery_facts(plan), ("answers", later)]),
     )
+
+
+def _error_of_one_row(opened: OpenSpec) -> float | None:
+    """The typical error of the answers for each row of a unit that is counted.
+
+    None where the schema is to be discovered, too.
+    """
+    from sfumato.cli.spec import open_spec, read_spec
+
+    if open_spec(opened.path, unit=opened.unit, budget=opened.rest) is not None:
+        return None
+    return read_spec(opened.path, unit=opened.unit, budget=opened.rest).plan().rmse
 
 
 def discovery_facts(plan: DiscoveryPlan) -> list[tuple[str, str]]:
     """What a discovery costs and finds, for people."""
     from sfumato.release.provenance import cost_in_words
 
+    is_of_bound = any(each.mechanism == OPEN_BOUND for each in plan.domain.open)
     return [
         ("budget", plan.budget.describe()),
-        ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
+        ("neighbours", neighbours_in_words(plan.neighbours, plan.unit, counted=not is_of_bound)),
         ("cost", cost_in_words(plan.cost, plan.budget)),
         *((each.attribute.name, each.in_words().partition(": ")[2]) for each in plan.searches),
     ]

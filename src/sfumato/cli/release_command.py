@@ -39,6 +39,7 @@ from sfumato.cli.output import (
     neighbours_in_words,
 )
 from sfumato.cli.plan_command import NO_FORECAST, certificate_in_words, rmse_facts
+from sfumato.domain.privacy_unit import counted_rows
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SchemaError
 from sfumato.ledger.account import Account
 from sfumato.ledger.entries import check_name
@@ -261,6 +262,27 @@ def discover_spec(
         raise
 
 
+def discover_all(
+    opened: OpenSpec,
+    at: LedgerSpec | None,
+    output: Output,
+    yes: bool,
+    ledgers: list[Ledger | None] | None = None,
+) -> tuple[OpenSpec, Discovery]:
+    """The last discovery of a spec with its result: the bound of a unit comes before its schema.
+
+    Privacy: that of `discover_spec`, one after the other.
+    """
+    result = discover_spec(opened, at, output, yes, ledgers)
+    following = opened.after(result)
+    if following is None:
+        return opened, result
+    unit = result.unit
+    assert unit is not None  # noqa: S101  of a bound
+    output.note(f"At most {counted_rows(unit)} counted, of each value of {unit.column!r}.")
+    return following, discover_spec(following, at, output, yes, ledgers)
+
+
 def _closed_spec(
     path: Path, ledger_path: str | None, no_ledger: bool, output: Output, yes: bool
 ) -> tuple[LedgerSpec | None, Spec]:
@@ -276,11 +298,13 @@ def _closed_spec(
     at = ledger_to_debit(opened.path, opened.ledger, ledger_path, no_ledger, _NO_LEDGER)
     if at is not None and at.total is None and at.total_if_new is None:
         at = replace(at, total_if_new=opened.total)
-    result = discover_spec(opened, at, output, yes)
-    left_out = [a.name for a in opened.domain.open if not set(a.columns) & set(result.domain.names)]
+    opened, result = discover_all(opened, at, output, yes)
+    spec = opened.closed(result)
+    open_columns = (a for a in opened.domain.open if not opened.is_of_bound)
+    left_out = [a.name for a in open_columns if not set(a.columns) & set(spec.domain.names)]
     if left_out:
         output.note(f"{', '.join(left_out)}: no value is shared by enough people; left out.")
-    return at, read_spec(path, domain=result.domain, budget=opened.rest)
+    return at, spec
 
 
 def _release(

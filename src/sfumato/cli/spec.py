@@ -35,6 +35,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sfumato.domain.attributes import DISCOVER
+from sfumato.domain.discovery import OPEN_BOUND
 from sfumato.domain.domain import Domain, domain_from
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.shipped_tables import is_shipped, shipped_domain, shipped_table
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from sfumato.domain.discovery import OpenAttribute, OpenDomain
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.choose import SelectionPlan
-    from sfumato.run.discover import DiscoveryPlan
+    from sfumato.run.discover import Discovery, DiscoveryPlan
     from sfumato.run.linear import Plan, PlanLedger
     from sfumato.session.session import SessionPlan
     from sfumato.types import Noise, Objective, Progress
@@ -143,7 +145,7 @@ class DataTable(FileTable):
     domain: Text | None = None
     neighbours: Literal["add-remove", "replace-one"] = "add-remove"
     unit: Text | None = None
-    rows_per_unit: Annotated[int, Field(ge=1)] | None = None
+    rows_per_unit: Annotated[int, Field(ge=1)] | Literal["discover"] | None = None
     groups_per_unit: Annotated[int, Field(ge=1)] | None = None
     rows_per_group: Annotated[int, Field(ge=1)] | None = None
     groups_by: list[Text] | None = None
@@ -246,6 +248,8 @@ class DiscoveryTable(FileTable):
 
     epsilon: Amount | None = None
     delta: Amount | None = None
+    bound_epsilon: Amount | None = None
+    persons: Annotated[int, Field(ge=1)] | None = None
 
 
 class SpecTables(FileTable):
@@ -516,7 +520,10 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class OpenSpec:
-    """A spec whose schema says "discover": what is discovered, and what is left for the answers."""
+    """A spec that says "discover": what is discovered, and what is left for the answers.
+
+    A bound on the rows of a unit comes first, by itself; what its schema leaves open comes `after`.
+    """
 
     path: Path
     source: str | SqlSource | CsvSource | DerivedSource | None
@@ -535,14 +542,39 @@ class OpenSpec:
 
         return plan_discovery(self.domain, self.budget, self.neighbours, unit=self.unit)
 
+    @property
+    def is_of_bound(self) -> bool:
+        """Whether it is how many rows of one unit are counted."""
+        return any(each.mechanism == OPEN_BOUND for each in self.domain.open)
 
-def open_spec(path: str | Path) -> OpenSpec | None:
-    """What a spec file leaves to be discovered; None if its domain is closed."""
+    def after(self, discovery: Discovery) -> OpenSpec | None:
+        """What is left to be discovered when this was; None if nothing is."""
+        if not self.is_of_bound or self.rest is None:
+            return None
+        return open_spec(self.path, unit=discovery.unit, budget=self.rest)
+
+    def closed(self, discovery: Discovery) -> Spec:
+        """The release that the spec describes, with what was discovered, and what that left."""
+        if self.is_of_bound:
+            return read_spec(self.path, unit=discovery.unit, budget=self.rest)
+        return read_spec(self.path, domain=discovery.domain, unit=self.unit, budget=self.rest)
+
+
+def open_spec(
+    path: str | Path, *, unit: PrivacyUnit | None = None, budget: Budget | None = None
+) -> OpenSpec | None:
+    """What a spec file leaves to be discovered; None if nothing is.
+
+    ``unit`` and ``budget`` stand in place of the file's: the bound that was discovered, and what
+    that left.
+    """
     from sfumato.domain.discovery import OpenAttribute, OpenDomain
     from sfumato.domain.schema import declared_members
 
     file = read_toml(path)
     tables = validated(SpecTables, file.data, file, ())
+    if tables.data.rows_per_unit == DISCOVER and unit is None:
+        return _open_bound(file, tables, Path(path))
     named = tables.data.domain
     if named is not None and (is_shipped(named) or tables.domain is not None):
         return None  # a domain that is given twice is refused where it is read
@@ -550,7 +582,7 @@ def open_spec(path: str | Path) -> OpenSpec | None:
     members = declared_members(schema)
     opened = [member for member in members if isinstance(member, OpenAttribute)]
     if not opened:
-        if tables.discovery is not None:
+        if tables.discovery is not None and unit is None:
             raise file.error(
                 'nothing is to be discovered; write values = "discover" for a column, or take '
                 "[discovery] out",
@@ -563,26 +595,90 @@ def open_spec(path: str | Path) -> OpenSpec | None:
             "are to be discovered; leave records out",
             ("records",),
         )
+    total = _total_to_discover(file, tables)
+    taken, rest = _discovery_budget(file, tables, budget or total, opened)
+    if unit is None:
+        unit = unit_from(file, tables.data, ("data",))
+    return _opened(file, tables, Path(path), OpenDomain(members), unit, (total, taken, rest))
+
+
+def _total_to_discover(file: TomlFile, tables: SpecTables) -> Budget:
     total, _, _ = _budget_or_error(file, tables.budget)
     if total is None:
         raise file.error(
-            "an error to reach cannot be planned for before the values are discovered; give "
-            "epsilon and delta",
+            "an error to reach cannot be planned for before all is discovered; give epsilon and "
+            "delta",
             ("budget", "error"),
         )
-    budget, rest = _discovery_budget(file, tables, total, opened)
+    return total
+
+
+def _opened(
+    file: TomlFile,
+    tables: SpecTables,
+    path: Path,
+    domain: OpenDomain,
+    unit: PrivacyUnit | None,
+    budgets: tuple[Budget, Budget, Budget],
+) -> OpenSpec:
+    """An open spec with its total, what is taken of it, and the rest."""
+    total, budget, rest = budgets
     return OpenSpec(
-        path=Path(path),
+        path=path,
         source=table_from(file, tables.data, ("data",)),
         name=tables.data.name,
-        domain=OpenDomain(members),
+        domain=domain,
         neighbours=tables.data.neighbours,
-        unit=unit_from(file, tables.data, ("data",)),
+        unit=unit,
         total=total,
         budget=budget,
         rest=rest,
         ledger=ledger_from(file, tables.ledger, file.folder or Path()),
     )
+
+
+def _open_bound(file: TomlFile, tables: SpecTables, path: Path) -> OpenSpec:
+    """The discovery of how many rows of one unit are counted, for the answers of the file.
+
+    How many units may have more is said by the file, or balances noise and loss: then the answers
+    are planned with one row of a unit, for all of the budget.
+    """
+    from sfumato.domain.discovery import OpenDomain
+    from sfumato.planning.discovery_plans import bound_share, persons_in_balance, taken_of
+
+    data, table = tables.data, tables.discovery or DiscoveryTable()
+    if data.unit is None or data.features is not None or data.groups_per_unit is not None:
+        raise file.error(
+            'rows_per_unit = "discover" finds how many rows of a unit are counted; it needs the '
+            "column of the unit, and neither features nor groups",
+            ("data", "rows_per_unit"),
+        )
+    total, one = _total_to_discover(file, tables), PrivacyUnit(data.unit, 1)
+    persons = table.persons
+    try:
+        if persons is None:
+            spec = read_spec(path, unit=one)
+            plan = spec.plan()
+            column = spec.workload.sensitivity(1)
+            persons = persons_in_balance(spec.workload.queries, plan.rmse, column)
+        wanted = PrivacyUnit.discover(data.unit, persons)
+        taken, rest = bound_share(total, persons, len(wanted.grid))
+        if table.bound_epsilon is not None:
+            taken, rest = taken_of(total, Budget(table.bound_epsilon))
+        if table.persons is None and total.epsilon and rest.epsilon:  # with less, they err more
+            persons = round(persons * total.epsilon / rest.epsilon)
+            wanted = PrivacyUnit.discover(data.unit, persons)
+    except SchemaError as error:
+        if table.persons is not None:
+            raise
+        raise file.error(
+            f"how many units may have more rows than are counted follows from the answers, and "
+            f"these cannot be planned yet ({error}); say it: persons = 100 in [discovery]",
+            ("data", "rows_per_unit"),
+        ) from None
+    except (PlanError, BudgetError) as error:
+        raise file.error(str(error), ("discovery",) if tables.discovery else ("budget",)) from None
+    return _opened(file, tables, path, OpenDomain([wanted]), one, (total, taken, rest))
 
 
 def _discovery_budget(
@@ -611,11 +707,13 @@ def read_spec(
     *,
     needs_workload: bool = True,
     domain: Domain | None = None,
+    unit: PrivacyUnit | None = None,
     budget: Budget | None = None,
 ) -> Spec:
     """The release that a spec file describes.
 
-    ``domain`` and ``budget`` stand in place of the file's: what was discovered, and what that left.
+    ``domain``, ``unit`` and ``budget`` stand in place of the file's: what was discovered, and what
+    that left.
 
     With ``needs_workload=False`` others bring the queries, as they do to a server: a file without
     [[workload]] is read too, and its workload is the number of records.
@@ -631,7 +729,7 @@ def read_spec(
     written, error, delta = _budget_or_error(file, tables.budget)
     budget = written if budget is None else budget
     has_workload = needs_workload or tables.workload is not None
-    unit = unit_from(file, tables.data, ("data",))
+    unit = unit_from(file, tables.data, ("data",)) if unit is None else unit
     spec = Spec(
         path=Path(path),
         source=table_from(file, tables.data, ("data",)),
@@ -882,6 +980,12 @@ def unit_from(file: TomlFile, table: DataTable, at: KeyPath) -> PrivacyUnit | No
                 "with features a person has one row, and no other bound", (*at, _bound_key(table))
             )
         return PrivacyUnit(table.unit, 1)
+    if table.rows_per_unit == DISCOVER:
+        raise file.error(
+            "how many rows of a unit are counted is not public before it is discovered; discover "
+            "it (sfumato discover), and write what was discovered",
+            (*at, "rows_per_unit"),
+        )
     is_bounded = table.rows_per_unit is not None or any(each is not None for each in groups)
     if (table.unit is None) == is_bounded:
         raise file.error(

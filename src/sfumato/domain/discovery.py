@@ -45,10 +45,12 @@ from sfumato.domain.attributes import (
 from sfumato.domain.domain import Domain
 from sfumato.domain.domain_limits import LIMITS
 from sfumato.domain.grids import MomentGrid, NumberGrid, RangeGrid
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SchemaError
 from sfumato.text import either, listing, shown
 
 __all__ = [
+    "OPEN_BOUND",
     "Findings",
     "OpenAttribute",
     "OpenCategory",
@@ -57,8 +59,12 @@ __all__ = [
     "OpenInteger",
     "OpenNumeric",
     "OpenRange",
+    "OpenUnit",
     "top",
 ]
+
+OPEN_BOUND: Final = "bounds"
+"""The mechanism that discovers how many rows of one unit are counted."""
 
 Findings = Mapping[str, object]
 """What a mechanism published about an attribute, as JSON."""
@@ -78,6 +84,11 @@ class OpenAttribute(ABC):
     """The name of the mechanism that discovers it, in ``run/discover.py``."""
     families: ClassVar[tuple[str, ...]]
     """The families of column types that can hold it (`sfumato.vault.encode.family`)."""
+    no_domain: ClassVar[str] = (
+        "no value is shared by enough people to be published, so there is no domain; discover with "
+        "a larger budget, or declare the values from public knowledge"
+    )
+    """What is said where nothing is left of a domain."""
 
     def __post_init__(self) -> None:
         columns: object = self.columns
@@ -329,10 +340,7 @@ class OpenDomain:
             else:
                 attributes.append(member)
         if not attributes:
-            raise SchemaError(
-                "no value is shared by enough people to be published, so there is no domain; "
-                "discover with a larger budget, or declare the values from public knowledge"
-            )
+            raise SchemaError(self.open[0].no_domain)
         return Domain(attributes)
 
     def __eq__(self, other: object) -> bool:
@@ -556,6 +564,81 @@ class OpenDateTime(OpenRange):
             None if e is None else datetime.fromisoformat(str(e)) for e in (self.low, self.high)
         ]
         return {"kind": self.kind, **_ends(("start", ends[0]), ("end", ends[1]))}
+
+
+@dataclass(frozen=True)
+class OpenUnit(OpenAttribute):
+    """How many rows of one unit are to be counted, to be discovered.
+
+    Args:
+        columns: The name of the column that says whose record it is.
+        persons: About how many units may have more rows.
+        most: The largest bound.
+
+    Raises:
+        SchemaError: An argument is none of these.
+    """
+
+    persons: int = field(kw_only=True)
+    most: int = field(default=LIMITS.bound_most, kw_only=True)
+
+    kind: ClassVar[str] = "unit"
+    mechanism: ClassVar[str] = OPEN_BOUND
+    families: ClassVar[tuple[str, ...]] = ("text", "integer", "float", "decimal")
+    no_domain: ClassVar[str] = (
+        "a bound on the rows of a unit is no domain; the unit that was discovered is .unit"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.columns) != 1:
+            raise SchemaError(f"a privacy unit is the value of one column, got {self.columns}")
+        for name, least in (("persons", 1), ("most", 2)):
+            value = getattr(self, name)
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if not is_number or not least <= value <= LIMITS.rows_per_unit:
+                raise SchemaError(
+                    f"{self.name}: {name} = {shown(value)} is not a whole number from {least} to "
+                    f"{LIMITS.rows_per_unit:,}"
+                )
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The bounds that are tried, from 1 to the largest: so many in an octave, all up to 8."""
+        steps = LIMITS.bound_steps
+        bounds = list(range(1, min(2 * steps, self.most)))
+        step = 2
+        while bounds[-1] < self.most:
+            start = steps * step
+            bounds += [n for n in range(start, 2 * start, step) if n < self.most]
+            bounds += [self.most] if 2 * start >= self.most else []
+            step *= 2
+        return tuple(bounds)
+
+    @property
+    def person(self) -> PrivacyUnit:
+        """Whose presence is protected while the bound is searched: all rows of a unit."""
+        return PrivacyUnit(self.columns[0], 1)
+
+    def request(self) -> dict[str, object]:
+        """The column and its largest bound; how many may lose rows stands with the noise."""
+        return super().request() | {"most": self.most}
+
+    def closed(self, findings: Findings) -> tuple[Attribute, ...]:
+        """None: a bound is no attribute."""
+        del findings
+        return ()
+
+    def unit(self, findings: Findings) -> PrivacyUnit:
+        """The unit with the bound that was published."""
+        return PrivacyUnit(self.columns[0], int(str(findings["rows"])))
+
+    def table(self) -> dict[str, object]:
+        """None: ``rows_per_unit = "discover"`` stands with the data."""
+        return {}
+
+
+OPEN_KINDS[OpenUnit.kind] = OpenUnit
 
 
 def _ends(*ends: tuple[str, Value | None]) -> Mapping[str, object]:

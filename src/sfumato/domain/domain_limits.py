@@ -59,6 +59,10 @@ class DomainLimits:
     # privacy units
     rows_per_unit: int = 2**44
     """Rows of one unit; no table has so many records."""
+    bound_most: int = 2**20
+    """The largest bound that a search for one ends with: noise for more rows drowns any table."""
+    bound_steps: int = 4
+    """Bounds in an octave, from 8 on: noise is for a quarter more rows than needed, at most."""
 
 
 LIMITS: Final = DomainLimits()

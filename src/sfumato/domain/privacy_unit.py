@@ -20,6 +20,7 @@ from sfumato.text import did_you_mean, listing, shown
 
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute
+    from sfumato.domain.discovery import OpenUnit
 
 __all__ = [
     "PrivacyUnit",
@@ -92,6 +93,33 @@ class PrivacyUnit:
             _set(
                 self, min(most, min(bounds[0], most) * each), min(bounds[0], most), each, bounds[2]
             )
+
+    @staticmethod
+    def discover(column: str, persons: int, *, most: int = LIMITS.bound_most) -> OpenUnit:
+        """The bound on the rows of one unit, to be discovered for a price.
+
+        Args:
+            column: The name of the column that says whose record it is.
+            persons: About how many units may have more rows than are counted. The noise of answers
+                grows with the bound, what they lose shrinks with it: the two are in balance where
+                as many units have more rows as the errors of all answers with a bound of 1 come to,
+                over how many answers count one row.
+            most: The largest bound.
+
+        Returns:
+            What `sf.plan_discovery` takes.
+
+        Raises:
+            SchemaError: An argument is none of these.
+
+        >>> import sfumato as sf
+        >>> sf.PrivacyUnit.discover("patient", persons=100).grid[:10]
+        (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
+        """
+        from sfumato.domain.attributes import OPEN_KINDS
+
+        made: OpenUnit = OPEN_KINDS["unit"]((column,), persons=persons, most=most)
+        return made
 
     def __repr__(self) -> str:
         return f"PrivacyUnit({', '.join(self._arguments())})"
@@ -288,14 +316,14 @@ def unit_from_json(value: object) -> Unit:
 
 
 def unit_in_words(unit: Unit) -> str:
-    """Return whose presence a unit protects.
+    """Return whose presence a unit protects, however many rows are counted.
 
     >>> unit_in_words(PrivacyUnit("patient", 5))
-    "all rows that share a value of 'patient' (at most 5 of them counted)"
+    "all rows that share a value of 'patient'"
     """
     if isinstance(unit, str):
         return f"one {unit}"
-    return f"all rows that share a value of {unit.column!r} (at most {counted_rows(unit)} counted)"
+    return f"all rows that share a value of {unit.column!r}"
 
 
 def counted_rows(unit: PrivacyUnit) -> str:

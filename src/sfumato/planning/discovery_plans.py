@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a discovery spends its budget, and how well it will go: laws of keys and of ranges.
+"""How a discovery spends its budget, and how well it goes: laws of keys, of ranges, of bounds.
 
 All rules look at public numbers only: the budget, the number of columns, how many keys one person
 may have, and the neighbours. `key_law` publishes keys. `law_for` is the law of each of several
 searches for ranges that fit a budget together, `bins_for` the public rule for the bins of a range,
 and `forecast_range` simulates a search on records of a declared shape, by public draws: what it may
-find, and how far from the truth, before anything is spent.
+find, and how far from the truth, before anything is spent. `bound_law` finds how many rows of one
+unit are counted, `bound_share` says for how much, and `persons_in_balance` what it aims at.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.public_draws import Draws
+from sfumato.planning.sparse_plans import centred, sparse_of_epsilon, tolerance
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost, composed_epsilon, mu_squared_of, rho_of
 from sfumato.privacy.discovery_laws import (
@@ -33,6 +35,7 @@ from sfumato.privacy.discovery_laws import (
     range_law,
 )
 from sfumato.privacy.gaussian import gaussian_mu_down
+from sfumato.privacy.sparse_vector import SparseLaw
 from sfumato.text import shown
 from sfumato.types import Array, Neighbours
 
@@ -40,12 +43,15 @@ __all__ = [
     "RangeForecast",
     "Shape",
     "bins_for",
+    "bound_law",
+    "bound_share",
     "discovery_share",
     "fits_budget",
     "forecast_range",
     "key_law",
     "key_laws",
     "law_for",
+    "persons_in_balance",
     "taken_of",
 ]
 
@@ -140,6 +146,64 @@ def _drawable(law: KeyLaw) -> KeyLaw:
     """The law, if it can be drawn; PlanError if not."""
     people_for(law, 0.5)
     return law
+
+
+# Searches for a bound on the rows of a unit
+
+
+def bound_law(epsilon: Fraction, steps: int) -> SparseLaw:
+    """Return the law of a walk over so many bounds that costs exactly ``epsilon``.
+
+    Its scores are numbers of units with more rows: one unit more or less, or another one in its
+    place, moves all of them in one direction, so that either kind of neighbours costs the same.
+
+    Privacy: docs/proofs/units.md, Theorem 8.
+    Neighbours: all rows of one unit added or removed, or replaced by other rows.
+
+    >>> from sfumato.planning.sparse_plans import tolerance
+    >>> tolerance(bound_law(Fraction(1, 10), 75), 75, 0.05)
+    110
+    """
+    law = sparse_of_epsilon(epsilon, is_monotone=True, threshold="exponential", query="exponential")
+    return centred(law, steps, LIMITS.bound_miss)
+
+
+def persons_in_balance(queries: int, rmse: float, column: float) -> int:
+    """Return about how many units may have more rows than are counted, for these answers.
+
+    With a bound r all answers together err by ``queries * rmse * r`` of noise, rmse that of the
+    answers where one row counts. A row that is not counted is missed by ``column`` answers. One row
+    more for everybody costs ``queries * rmse`` and brings back a row of each unit that has more: so
+    the sum of both is least where ``queries * rmse / column`` units have more.
+
+    >>> persons_in_balance(100, 1.5, 1)
+    150
+    """
+    return max(1, round(queries * rmse / column))
+
+
+def bound_share(total: Budget, persons: int, steps: int) -> tuple[Budget, Budget]:
+    """Return what the search for a bound takes of a budget, and what is left to answer with.
+
+    As much as makes it sure, 19 times in 20, to within as many units as may lose rows; but at least
+    a fiftieth and at most a fifth of epsilon. It needs no delta.
+
+    Privacy: none is spent here; the two add up to the total.
+
+    >>> bound_share(Budget(epsilon=1), 220, 75)
+    (Budget(epsilon = 0.05), Budget(epsilon = 0.95))
+    """
+    if total.epsilon is None:
+        raise PlanError(
+            "to discover how many rows of a unit are counted takes epsilon of the budget, got "
+            f"{total.describe()}; give epsilon"
+        )
+    # The tolerance goes with one over epsilon: read off where noise is many steps.
+    fine = Fraction(1, 1000)
+    reach = tolerance(bound_law(fine, steps), steps, LIMITS.bound_miss) * fine
+    least, most = (share * total.epsilon for share in LIMITS.bound_shares)
+    wanted = Fraction(f"{float(reach / persons):.2g}")
+    return taken_of(total, Budget(min(max(wanted, least), most)))
 
 
 Shape: TypeAlias = Literal["normal", "lognormal", "pareto", "uniform", "constant"]

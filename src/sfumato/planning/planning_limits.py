@@ -261,6 +261,15 @@ class PlanningLimits:
     division_halvings: int = 60
     """Of the search for a level: to the last digits of floats."""
 
+    # plans of a bound on the rows of a unit
+    bound_miss: float = 0.05
+    """How often a search for a bound may be off by more than its tolerance: as in intervals."""
+    bound_end: float = 0.001
+    """How often its walk may go on beyond a bound that nobody exceeds: that may end anywhere."""
+    bound_shares: tuple[Fraction, Fraction] = (Fraction(1, 50), Fraction(1, 5))
+    """Least and greatest share of epsilon for a bound: less is not worth planning, and more than
+    a column takes would cost the answers what a better bound gains."""
+
     # range plans
     range_epsilon: int = 100
     """The largest epsilon of one search: more noise is not taken away, and counts are whole."""

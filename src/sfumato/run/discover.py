@@ -20,6 +20,10 @@ Mathematics: docs/mechanisms/ranges.md. Proof: docs/proofs/ranges.md.
 The kind of a column without types is learnt by votes, as `sf.describe` does: every value is in one
 of six classes (`sfumato.domain.open_kinds`); their sizes get Laplace noise, and the kind is a
 function of what comes out and of the name of the column. Proof: docs/proofs/kinds.md.
+
+How many rows of one unit are counted is found by a sparse vector over public bounds: the first that
+about so many units exceed, or fewer. The unit with this bound is for the plans that follow, in the
+same ledger. Proof: docs/proofs/units.md, Theorem 8.
 """
 
 from __future__ import annotations
@@ -35,14 +39,31 @@ import numpy as np
 
 from sfumato.digest import canonical_json
 from sfumato.domain.attributes import Attribute
-from sfumato.domain.discovery import Findings, OpenAttribute, OpenCategory, OpenDomain, OpenRange
+from sfumato.domain.discovery import (
+    Findings,
+    OpenAttribute,
+    OpenCategory,
+    OpenDomain,
+    OpenRange,
+    OpenUnit,
+)
+from sfumato.domain.domain_limits import LIMITS as DOMAIN_LIMITS
 from sfumato.domain.draft import Kind
 from sfumato.domain.open_kinds import CLASSES, OpenKind, ValueClass, voted
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError
 from sfumato.planning.adaptive_costs import moves_of
-from sfumato.planning.discovery_plans import RangeForecast, Shape, bins_for, forecast_range, key_law
+from sfumato.planning.discovery_plans import (
+    RangeForecast,
+    Shape,
+    bins_for,
+    bound_law,
+    forecast_range,
+    key_law,
+)
+from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.planning.public_draws import Draws
+from sfumato.planning.sparse_plans import tolerance
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.discovery_laws import (
@@ -54,7 +75,7 @@ from sfumato.privacy.discovery_laws import (
     shown_level,
 )
 from sfumato.privacy.noise_laws import laplace_quantile
-from sfumato.privacy.sparse_vector import NoiseLaw
+from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.random import WordSource, system_words
 from sfumato.release.provenance import cost_in_words
 from sfumato.run.run_limits import LIMITS
@@ -75,6 +96,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FINDERS",
+    "BoundSearch",
     "Discovery",
     "DiscoveryPlan",
     "DiscoveryRun",
@@ -489,6 +511,119 @@ def range_searches(
     return [RangeSearch(a, range_law(each, moves, a.tails), unit) for a in ranges]
 
 
+@dataclass(frozen=True)
+class BoundSearch:
+    """The first bound on the rows of one unit that about so many units exceed, or fewer."""
+
+    attribute: OpenUnit
+    law: SparseLaw
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """The bounds that are tried; beyond them is the largest, which takes no test."""
+        return self.attribute.grid[:-1]
+
+    @property
+    def cost(self) -> Cost:
+        """That of the law.
+
+        Privacy: docs/proofs/units.md, Theorem 8.
+        """
+        return self.law.cost
+
+    @cached_property
+    def persons(self) -> int:
+        """How many units may have more rows: at least as many as noise can hide.
+
+        So the walk ends where no unit has more, and does not go on to the largest bound.
+        """
+        return max(self.attribute.persons, self.tolerance(1 - PLANNING_LIMITS.bound_end))
+
+    def tolerance(self, level: float) -> int:
+        """How many units a test is off by, at most, in all tests of a share ``level`` of runs."""
+        return tolerance(self.law, len(self.bounds), 1 - level)
+
+    def request(self) -> dict[str, object]:
+        """The column, the bounds, the noise, and how many units may have more rows."""
+        noise = {"noise": self.law.as_json(), "persons": self.persons}
+        return {**self.attribute.request(), **noise}
+
+    def forecast(self) -> dict[str, object]:
+        """How many units may have more rows than the bound, and how many surely have."""
+        sure = 1 - PLANNING_LIMITS.bound_miss
+        return {
+            "columns": list(self.attribute.columns),
+            "law": "bounds",
+            "epsilon": float(self.cost.pure_epsilon),
+            "most": self.attribute.most,
+            "persons": self.persons,
+            "persons_at_most": self.persons + self.tolerance(sure),
+        }
+
+    def in_words(self) -> str:
+        """What the bound will leave out."""
+        sure = 1 - PLANNING_LIMITS.bound_miss
+        off, least = self.tolerance(sure), self.persons - self.tolerance(sure)
+        smaller = f"and more than {least:,} exceed every smaller one that is tried"
+        return (
+            f"{self.attribute.name}: the least number of rows that about {self.persons:,} of its "
+            f"values exceed; in {sure:.0%} of runs fewer than {self.persons + off:,} exceed it "
+            f"{smaller}"
+        )
+
+    def count(self, table: Table) -> Sensitive[Integers]:
+        """The exact numbers of units that have more rows than each bound, in the vault."""
+        from sfumato.vault.mechanisms.searches import read_bounds
+
+        return read_bounds(table, self.attribute.columns[0], self.bounds)
+
+    def draw(self, exact: object, random: WordSource) -> Findings:
+        """The bound."""
+        from sfumato.vault.mechanisms.searches import search_bound
+        from sfumato.vault.sensitive import Sensitive
+
+        assert isinstance(exact, Sensitive)  # noqa: S101  of count
+        place = search_bound(exact, self.persons, self.law, random)
+        return {"rows": self.attribute.grid[-1 if place is None else place]}
+
+    def rows(
+        self, findings: Findings, level: float, most: int | None = None
+    ) -> list[dict[str, object]]:
+        """One row: the bound, and how many units may have more rows.
+
+        The interval is about these units. All tests hold at once in a share ``level`` of runs, so
+        that the choice of the bound does not matter; beyond the largest bound nothing was tested.
+        """
+        del most  # one row is never too many
+        unit = self.attribute.unit(findings)
+        is_tested = unit.rows != self.attribute.most
+        beyond = self.persons + self.tolerance(level) if is_tested else DOMAIN_LIMITS.rows_per_unit
+        return [
+            {
+                "column": self.attribute.name,
+                "key": f"at most {unit.rows:,} rows",
+                "count": self.persons,
+                "standard_error": 2**0.5 * float(self.law.query.scale),
+                "low": 0,
+                "high": beyond,
+            }
+        ]
+
+
+def _bound_searches(
+    attributes: Sequence[OpenAttribute],
+    epsilon: Fraction,
+    delta: Fraction,
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None,
+) -> list[Search]:
+    """A search for each bound, each with as much epsilon, for either kind of neighbours."""
+    del delta, neighbours, unit
+    each = epsilon / len(attributes)
+    units = [a for a in attributes if isinstance(a, OpenUnit)]
+    return [BoundSearch(a, bound_law(each, max(len(a.grid) - 1, 1))) for a in units]
+
+
 @dataclass(frozen=True, slots=True)
 class Finder:
     """How the open attributes of one kind are searched.
@@ -519,6 +654,7 @@ FINDERS: Final[dict[str, Finder]] = {
     OpenCategory.mechanism: Finder(_key_searches, needs_delta=True),
     OpenRange.mechanism: Finder(range_searches, needs_delta=False),
     OpenKind.mechanism: Finder(kind_searches, needs_delta=False),
+    OpenUnit.mechanism: Finder(_bound_searches, needs_delta=False),
 }
 """By `OpenAttribute.mechanism`: who searches what."""
 
@@ -627,6 +763,20 @@ class Discovery:
         return self.plan.domain.closed([published[a.columns] for a in self.plan.domain.open])
 
     @property
+    def unit(self) -> PrivacyUnit | None:
+        """Whose presence plans that follow protect: with its bound, where that was discovered.
+
+        Else the unit of the plan; None for one row.
+        """
+        return self.plan.unit if self._bound is None else self._bound
+
+    @property
+    def _bound(self) -> PrivacyUnit | None:
+        pairs = zip(self.plan.searches, self.findings, strict=True)
+        units = (s.attribute.unit(f) for s, f in pairs if isinstance(s.attribute, OpenUnit))
+        return next(units, None)
+
+    @property
     def attributes(self) -> tuple[Attribute, ...]:
         """The attributes that were discovered."""
         pairs = zip(self.plan.searches, self.findings, strict=True)
@@ -679,7 +829,8 @@ class Discovery:
             JSON.
         """
         rows = [{**row, "key": _key_json(row["key"])} for row in self._rows()]
-        return {**self.plan.as_json(), "keys": rows}
+        unit = {"unit": self._bound.as_json()} if self._bound is not None else {}
+        return {**self.plan.as_json(), "keys": rows, **unit}
 
     def _rows(self, most: int | None = None) -> list[dict[str, object]]:
         pairs = zip(self.plan.searches, self.findings, strict=True)
@@ -688,6 +839,7 @@ class Discovery:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{a.value_count:,} of {a.name}" for a in self.attributes)
+        sizes = sizes if self._bound is None else repr(self._bound)
         spent = STORED if self.is_stored else cost_in_words(self.cost, self.plan.budget)
         return f"Discovery of {sizes or 'no values'} ({spent})"
 
@@ -765,8 +917,10 @@ def plan_discovery(
     Args:
         domain: What is to be discovered: `sf.OpenDomain`, ``sf.Category.discover("city")``,
             ``sf.top(3, "city")``, or a SELECT of the most common values: ``SELECT city FROM t GROUP
-            BY city ORDER BY COUNT(*) DESC LIMIT 3``.
-        budget: What the discovery may spend: epsilon and delta. Columns share it alike.
+            BY city ORDER BY COUNT(*) DESC LIMIT 3``; or, by itself, how many rows of a unit to
+            count: ``sf.PrivacyUnit.discover("patient", persons=100)``.
+        budget: What the discovery may spend: epsilon and delta. Columns share it alike. Ranges and
+            bounds need no delta.
         neighbours: Which two tables must be hard to tell apart.
         unit: Whose presence is protected; one row if None. With a unit, counts are of units, of
             which each counts for at most ``rows`` different keys of a column.
@@ -797,7 +951,8 @@ def plan_discovery(
     is_number = isinstance(confidence, int | float) and not isinstance(confidence, bool)
     if not is_number or not 0 < confidence < 1:
         raise PlanError(f"confidence must lie between 0 and 1, got {shown(confidence)}")
-    if unit is not None:
+    unit = _searched_for(domain, unit)
+    if unit is not None and not isinstance(domain.open[0], OpenUnit):
         same = [a.name for a in domain.open if unit.column in a.columns]
         if same:
             raise PlanError(
@@ -808,6 +963,24 @@ def plan_discovery(
     counted = None if unit is None else unit.rows_alone
     searches = _searches(domain.open, budget, neighbours, counted)
     return DiscoveryPlan(domain, budget, neighbours, unit, searches, float(confidence))
+
+
+def _searched_for(domain: OpenDomain, unit: PrivacyUnit | None) -> PrivacyUnit | None:
+    """Whose presence a discovery protects; a bound is searched for by itself, and for its unit."""
+    bounds = [each for each in domain.open if isinstance(each, OpenUnit)]
+    if not bounds:
+        return unit
+    if len(domain.open) > 1 or domain.attributes:
+        raise PlanError(
+            "how many rows of a unit are counted is discovered first, by itself, because all else "
+            "takes noise for it: plan what follows with unit=discovery.unit"
+        )
+    if unit is not None and unit.column != bounds[0].columns[0]:
+        raise PlanError(
+            f"a bound on the rows of {bounds[0].name!r} protects the values of that column, not "
+            f"of {unit.column!r}; leave unit out"
+        )
+    return bounds[0].person
 
 
 def _searches(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subjects of the audit: discoveries of the keys, the range and the kind of a column.
+"""Subjects of the audit: discoveries of keys, ranges, kinds of columns, and bounds on rows.
 
 Keys: the law on made-up numbers of people, and a discovery as it is run. Deltas are large, so that
 what a new key gives away is seen in some thousand runs. A table is the number of people of each
@@ -12,6 +12,10 @@ every class and of none.
 Ranges: searches on a grid of few cells. A table is the number of records in each cell. The pairs
 hold what a search is built on: a record more beyond an end, at the median, in an empty table, and
 far from a crowd.
+
+Bounds: how many rows of one person are counted. A table is the number of rows of every person; the
+vault counts those who have more. The pairs hold a person with very many rows, and one who is
+replaced by such a one.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from sfumato.domain.attributes import Category, Integer, Value
 from sfumato.domain.grids import RangeGrid
 from sfumato.domain.open_kinds import OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.planning.discovery_plans import bound_law
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.discovery_laws import KeyLaw, OptimalKeys, RangeLaw, gaussian_keys, range_law
 from sfumato.random import WordSource, integers_below
@@ -46,7 +51,9 @@ from sfumato.vault.mechanisms.searches import (
     RangePlaces,
     noisy_classes,
     published_numbers,
+    read_bounds,
     read_classes,
+    search_bound,
     search_range,
 )
 from sfumato.vault.sensitive import Sensitive
@@ -59,6 +66,8 @@ __all__ = [
     "People",
     "Publishing",
     "Texts",
+    "bound_subjects",
+    "broken_bound_subjects",
     "broken_kind_subjects",
     "broken_range_subjects",
     "key_subject",
@@ -371,3 +380,72 @@ def _without_noise(cells: Cells, law: RangeLaw, source: WordSource) -> RangePlac
     low = next((e for e in below if before[e] <= threshold), below[-1])
     high = next((e for e in above if before[-1] - before[e] <= threshold), above[-1])
     return replace(places, low=low, high=high)
+
+
+Beyond = Callable[[People], Integers]
+
+BOUND_EPSILON = Fraction(1)
+BOUND_SLOW = 40
+BOUNDS = PrivacyUnit.discover("who", persons=2, most=64)
+BOUND_PAIRS: tuple[Pair[People], ...] = (
+    Pair("one person more, with very many rows", (1, 2, 3, 5), (1, 2, 3, 5, 5000)),
+    Pair("one person more, with one row", (1, 9, 9), (1, 1, 9, 9)),
+    Pair("a person of one row replaced by one of many", (1, 2, 3, 4), (5000, 2, 3, 4)),
+)
+
+
+@cache
+def _beyond(people: People) -> Integers:
+    """How many persons have more rows than each bound, as the vault counts them."""
+    import pandas as pd
+
+    rows = pd.DataFrame({"who": np.repeat(np.arange(len(people)), people)})
+    return read_bounds(open_table(rows), "who", BOUNDS.grid[:-1]).reveal()
+
+
+def _rows_beyond(people: People) -> Integers:
+    """How many rows would be left out by each bound: those of one person have no bound."""
+    sizes = np.array(people, dtype=np.int64)
+    left_out = [np.maximum(sizes - bound, 0).sum() for bound in BOUNDS.grid[:-1]]
+    return np.array(left_out, dtype=np.int64)
+
+
+def _bound_subject(name: str, beyond: Beyond, is_broken: bool = False) -> Subject[People]:
+    law = bound_law(BOUND_EPSILON, len(BOUNDS.grid) - 1)
+
+    def sampler(people: People) -> Sampler:
+        exact = Sensitive(beyond(people))
+
+        def run(runs: int, source: WordSource) -> Array:
+            places = [search_bound(exact, BOUNDS.persons, law, source) for _ in range(runs)]
+            return np.array([[-1 if p is None else p] for p in places], dtype=np.float64)
+
+        return run
+
+    return Subject(
+        name,
+        Claim.of(law.cost),
+        BOUND_PAIRS,
+        sampler,
+        frozenset() if is_broken else frozenset({f"{KEYS}.search_bound"}),
+        None if is_broken else _random_people,
+        slowness=BOUND_SLOW,
+        is_broken=is_broken,
+    )
+
+
+def _random_people(source: WordSource) -> Pair[People]:
+    sizes = tuple(1 + n for n in integers_below(12, 5, source).tolist())
+    one = 1 + int(integers_below(100, 1, source)[0])
+    return Pair(f"at random: a person of {one} rows more", sizes, (*sizes, one))
+
+
+def bound_subjects() -> tuple[Subject[People], ...]:
+    """The search for a bound, between tables that differ in all rows of one person."""
+    return (_bound_subject("bound on the rows of a person", _beyond),)
+
+
+def broken_bound_subjects() -> tuple[Subject[People], ...]:
+    """A walk that looks at rows: those of one person move it as far as they are many."""
+    title = "bound: the rows that are left out, not the persons"
+    return (_bound_subject(title, _rows_beyond, is_broken=True),)

@@ -153,7 +153,83 @@ def test_the_share_of_the_discovery_can_be_said(place: Path, run: Run) -> None:
     spec.write_text(SPEC.replace('values = "discover"', 'values = ["a"]') + "\n[discovery]\n")
     assert "nothing is to be discovered" in run("plan", spec).err
     spec.write_text(SPEC.replace("epsilon = 1\ndelta = 1e-6", "error = 10"))
-    assert "before the values are discovered" in run("plan", spec).err
+    assert "before all is discovered" in run("plan", spec).err
+
+
+VISITS = """
+[data]
+source = "people.csv"
+unit = "city"
+rows_per_unit = "discover"
+[domain.age]
+kind = "integer"
+min = 0
+max = 9
+[[workload]]
+marginals = [["age"]]
+[budget]
+epsilon = 2
+delta = 1e-6
+[ledger]
+path = "people.ledger"
+create = true
+"""
+
+
+def test_how_many_rows_of_a_unit_count_is_discovered_before_the_answers(place, run) -> None:
+    spec = place / "spec.toml"
+    spec.write_text(VISITS)
+    planned = run("plan", spec, "--json").document
+    (search,) = planned["discovery"]["searches"]
+    taken = planned["discovery"]["budget"]["epsilon"]
+    assert taken + planned["left"]["epsilon"] == 2
+    assert 0.02 * 2 <= taken <= 0.2 * 2
+    assert search["persons"] < search["persons_at_most"]
+    assert planned["rmse_of_one_row"] > 0
+    assert not (place / "people.ledger").exists()
+    assert "all records of one city may be" in " ".join(run("plan", spec).out.split())
+    released = run("release", spec, "--json")
+    assert released.code == 0, released.err
+    ledger = sf.Ledger.open(place / "people.ledger")
+    assert len(ledger.entries()) == 2
+    assert ledger.verify().is_whole
+    assert run("release", spec, "--json").document["is_stored"] is True
+    told = run("discover", spec, "--json").document
+    assert told["unit"]["column"] == "city"
+    assert told["is_stored"] is True
+    assert run("compare", spec).err.count("sfumato discover") == 1
+    spec.write_text(VISITS + "[discovery]\nbound_epsilon = 0.5\npersons = 40\n")
+    told = run("plan", spec, "--json").document
+    assert told["left"]["epsilon"] == 1.5
+    assert told["discovery"]["searches"][0]["persons"] == 40
+    spec.write_text(VISITS.replace('unit = "city"', ""))
+    assert "needs the column of the unit" in run("plan", spec).err
+
+
+def test_a_bound_comes_before_the_values_that_are_open(place: Path, run: Run) -> None:
+    spec = place / "spec.toml"
+    open_values = VISITS.replace('unit = "city"', 'unit = "id"') + (
+        '[domain.city]\nkind = "category"\nvalues = "discover"\n'
+    )
+    spec.write_text(open_values)
+    assert "persons = 100 in [discovery]" in run("plan", spec).err
+    spec.write_text(open_values + "[discovery]\npersons = 60\n")
+    ran = run("release", spec, "--json")
+    assert ran.code == 0, ran.err
+    entries = sf.Ledger.open(place / "people.ledger").entries()
+    assert len(entries) == 3
+    assert sum(float(e.cost.pure_epsilon) for e in entries) <= 2
+
+
+def test_a_bound_of_a_table_is_discovered_by_options(place: Path, run: Run) -> None:
+    table = place / "people.csv"
+    ran = run(
+        *("discover", table, "--unit", "id", "--persons", 5, "--epsilon", 5, "--no-ledger"),
+        "--json",
+    )
+    assert ran.code == 0, ran.err
+    assert ran.document["unit"] == {"column": "id", "rows": 1}
+    assert "needs --unit" in run("discover", table, "--persons", 5, "--epsilon", 5).err
 
 
 def test_other_commands_say_that_the_values_come_first(place: Path, run: Run) -> None:

@@ -16,6 +16,7 @@ import sfumato as sf
 from sfumato.domain.domain_limits import LIMITS
 from sfumato.domain.privacy_unit import (
     PrivacyUnit,
+    counted_rows,
     unit_from_json,
     unit_in_words,
     unit_json,
@@ -146,4 +147,5 @@ def test_groups_are_written_and_read_as_json_and_other_units_as_before():
     assert unit_json(PrivacyUnit("person", 5)) == {"column": "person", "rows": 5}
     assert eval(repr(unit)) == unit  # noqa: S307
     assert pickle.loads(pickle.dumps(unit)) == unit  # noqa: S301
-    assert "10 groups by 'day' and 'hour'" in unit_in_words(unit)
+    assert "10 groups by 'day' and 'hour'" in counted_rows(unit)
+    assert unit_in_words(unit) == "all rows that share a value of 'person'"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import pandas as pd
@@ -13,6 +14,8 @@ import pytest
 import sfumato as sf
 from sfumato.errors import BudgetError, BudgetExhausted, PlanError, SchemaError, TableError
 from sfumato.privacy.cost import Cost
+from sfumato.vault.tables import open_table
+from tests.shared.words import SeededWords
 
 BUDGET = sf.Budget(epsilon=1, delta="1e-6")
 CITIES = ["Rome"] * 300 + ["Bari"] * 200 + ["Pisa"] * 3 + [None] * 50
@@ -292,3 +295,89 @@ def test_discovery_comes_after_gaussian_noise_where_delta_is_reserved_for_it(tmp
     for ledger in (plain, reserved):
         assert set(keys.release(table, ledger, name="t").counts["key"]) == {"Ulm", "Bonn"}
         assert not ledger.verify().problems
+
+
+def visits(*sizes: int) -> pa.Table:
+    """A row for each visit of persons who have so many."""
+    people = [person for person, size in enumerate(sizes) for _ in range(size)]
+    return pa.table({"who": people, "x": [0] * len(people)})
+
+
+def bound_of(source: object, budget: sf.Budget, persons: int = 5, **options: object):
+    wanted = sf.PrivacyUnit.discover("who", persons=persons, **options)
+    return sf.plan_discovery(wanted, budget).release(source)
+
+
+def test_a_bound_on_rows_is_discovered_and_answers_follow_in_the_same_ledger(tmp_path) -> None:
+    source = visits(*[1] * 300, *[6] * 300)
+    ledger = sf.Ledger.create(tmp_path / "l", sf.Budget(epsilon=4), "t", unit=None)
+    wanted = sf.PrivacyUnit.discover("who", persons=100)
+    plan = sf.plan_discovery(wanted, sf.Budget(epsilon=1))
+    found = plan.release(source, ledger, name="t")
+    assert found.unit == sf.PrivacyUnit("who", 6)  # 300 exceed 5, nobody exceeds 6
+    assert plan.cost == Cost.pure(Fraction(1))
+    work = sf.marginals(sf.Domain({"x": 2}), 1)
+    answers = sf.plan(work, sf.Budget(epsilon=2), unit=found.unit)
+    released = answers.release(source, ledger, name="t")
+    assert abs(released.answers("x")["value"][0] - 2100) < 200
+    again = plan.release(source, ledger, name="t")
+    assert again.is_stored
+    assert again.unit == found.unit
+    assert [round(float(entry.cost.pure_epsilon), 6) for entry in ledger.entries()] == [1, 2]
+    assert ledger.verify().is_whole
+    assert found.as_json()["unit"] == {"column": "who", "rows": 6}
+    assert "rows=6" in repr(found)
+    assert found.counts["key"].tolist() == ["at most 6 rows"]
+    with pytest.raises(SchemaError, match="is no domain"):
+        _ = found.domain
+
+
+def test_a_person_with_a_million_rows_moves_no_bound() -> None:
+    source = visits(*[2] * 200, 1_000_000)
+    found = bound_of(source, sf.Budget(epsilon=2), persons=20)
+    assert found.unit == sf.PrivacyUnit("who", 2)
+
+
+def test_the_interval_of_a_bound_holds_the_persons_who_have_more() -> None:
+    sizes = [*range(1, 101)] * 3
+    source, missed = visits(*sizes), 0
+    plan = sf.plan_discovery(sf.PrivacyUnit.discover("who", persons=60), sf.Budget(epsilon=1))
+    exact = plan.runnable().count(open_table(source), None)
+    from sfumato.run.discover import Discovery, drawn
+
+    for i in range(200):
+        answer = drawn(plan, exact, SeededWords(f"bound {i}"))
+        found = Discovery(plan, tuple(json.loads(answer)["findings"]), None)
+        (row,) = found.counts.to_dict("records")
+        beyond = sum(size > found.unit.rows for size in sizes)
+        missed += not row["low"] <= beyond <= row["high"]
+    assert missed <= 20  # 10 are expected at most; more than 20 of 200 in 1 of 1,000 tests
+
+
+def test_a_walk_ends_where_nobody_has_more_and_at_the_largest_bound_where_all_have() -> None:
+    assert bound_of(visits(*[1] * 50), sf.Budget(epsilon=1), persons=1).unit.rows < 8
+    found = bound_of(visits(*[40] * 300), sf.Budget(epsilon=1), persons=5, most=10)
+    assert found.unit.rows == 10
+    assert found.counts["high"].tolist() == [2**44]  # beyond it nothing was tested
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_either_kind_of_neighbours_costs_the_same(neighbours) -> None:
+    wanted = sf.PrivacyUnit.discover("who", persons=9)
+    plan = sf.plan_discovery(wanted, sf.Budget(epsilon="0.1"), neighbours)
+    assert plan.cost == Cost.pure(Fraction(1, 10))
+
+
+def test_a_bound_is_discovered_by_itself_and_wrong_arguments_are_refused() -> None:
+    bound = sf.PrivacyUnit.discover("who", persons=9)
+    budget = sf.Budget(epsilon=1, delta="1e-6")
+    for more in (sf.Category.discover("city"), sf.Integer("x", 0, 1)):
+        with pytest.raises(PlanError, match="by itself"):
+            sf.plan_discovery([bound, more], budget)
+    with pytest.raises(PlanError, match="leave unit out"):
+        sf.plan_discovery(bound, budget, unit=sf.PrivacyUnit("x", 1))
+    for wrong in ({"persons": 0}, {"persons": True}, {"persons": 1, "most": 1}):
+        with pytest.raises(SchemaError, match="is not a whole number"):
+            sf.PrivacyUnit.discover("who", **wrong)
+    with pytest.raises(PlanError, match="epsilon"):
+        sf.plan_discovery(bound, sf.Budget(rho=1))

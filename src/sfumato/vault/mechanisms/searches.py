@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a discovery reads and draws: keys of a table, the range and the kind of a column.
+"""What a discovery reads and draws: keys, the range and the kind of a column, rows of a unit.
 
 `read_keys` returns all values of its columns, exact and unseen, with how many people have each:
 they stay in a temporary table of the engine, and only the numbers of people come into memory, so
@@ -39,7 +39,7 @@ from sfumato.domain.open_kinds import CLASSES, OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
 from sfumato.privacy.discovery_laws import BITS, GaussianKeys, KeyLaw, OptimalKeys, RangeLaw
-from sfumato.privacy.sparse_vector import NoiseLaw
+from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.random import WordSource
 from sfumato.text import listing
 from sfumato.types import Integers, Progress
@@ -61,9 +61,11 @@ __all__ = [
     "RangePlaces",
     "noisy_classes",
     "published_numbers",
+    "read_bounds",
     "read_classes",
     "read_grids",
     "read_keys",
+    "search_bound",
     "search_range",
 ]
 
@@ -408,6 +410,65 @@ def _end(
     scores: Sensitive[Sequence[int]] = Sensitive([-int(records) for records in beyond])
     place = above_threshold(scores, [-threshold] * len(edges), law.ends, random)
     return edges[-1 if place is None else place]
+
+
+# How many rows one unit has: docs/proofs/units.md, Theorem 8
+
+
+def read_bounds(table: Table, column: str, bounds: Sequence[int]) -> Sensitive[Integers]:
+    """The exact numbers of units that have more rows than each of the bounds.
+
+    Rows without a unit belong to nobody.
+
+    Privacy: none; the result is exact and stays in the vault.
+    Neighbours: all rows of one unit more or less, or others in their place, move all numbers in one
+    direction, by at most 1 each, however many rows there are.
+    """
+    failed = (
+        f"the rows of each value of {column!r} in the table {table.name} could not be counted; "
+        "check that it is complete and readable, and that its different values fit in memory"
+    )
+    engine = table.engine
+
+    def counted(is_careful: bool) -> Integers:
+        reading = table.read([column], is_careful=is_careful)
+        place, is_untyped = engine.column(reading.places[0]), column in table.untyped
+        owner = unit_text(place, table.types[column], is_untyped, engine, table.texts)
+        query = f"SELECT {owner} AS owner FROM {reading.rows} AS source"  # noqa: S608
+        rows = filled(engine, reading, engine.complete(query, ["owner"]))
+        try:
+            sizes = f"SELECT COUNT(*) AS size FROM {rows} GROUP BY owner"  # noqa: S608
+            people = f"SELECT size, COUNT(*) AS people FROM ({sizes}) AS counted GROUP BY size"  # noqa: S608
+            parts = list(engine.batches(people, ("size", "people")))
+        finally:
+            engine.drop(rows)
+        out = np.zeros(len(bounds), dtype=np.int64)
+        for part in parts:
+            for place_of, bound in enumerate(bounds):
+                out[place_of] += int(np.sum(part["people"][part["size"] > bound]))
+        return out
+
+    def of_any() -> Integers:
+        try:
+            return counted(False)
+        except Exception:
+            if not table.has_careful_reader:
+                raise
+        return counted(True)
+
+    return Sensitive(sealed(of_any, failed))
+
+
+def search_bound(
+    beyond: Sensitive[Integers], persons: int, law: SparseLaw, random: WordSource
+) -> int | None:
+    """The place of the first bound that about so many units exceed, or fewer; None if none is.
+
+    Privacy: costs ``law.cost``: docs/proofs/units.md, Theorem 8.
+    Neighbours: numbers that all move in one direction, by at most 1 each.
+    """
+    scores: Sensitive[Sequence[int]] = Sensitive([-int(units) for units in beyond.reveal()])
+    return above_threshold(scores, [-persons] * len(beyond.reveal()), law, random)
 
 
 # Classes of the values of a column without types: docs/proofs/kinds.md
