@@ -11,9 +11,12 @@ most 1; a table is the list of their exact answers, the threshold is 0.
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from zipfile import ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -80,18 +83,23 @@ from sfumato_audit.subjects.sources import (
     JSON_LINES,
     OPEN,
     PROMISED,
+    SHEET,
+    SHEET_PART,
     CsvFile,
     Filtered,
     Strange,
     csv_subject,
     filtered,
     json_lines,
+    reads_sheets,
     replaced_lines,
+    sheets,
     source_forecast,
     source_subject,
     strange_subject,
     units_of_two_bytes,
     written_rows,
+    zipped,
 )
 from sfumato_audit.subjects.sparse import session_plan, session_subject
 from sfumato_audit.subjects.textbook import (
@@ -575,7 +583,31 @@ def _wrong_files() -> tuple[Subject[CsvFile], ...]:
             is_broken=True,
             file_name=JSON_LINES,
         ),
+        *(
+            csv_subject(
+                "spreadsheet: every row of the used range is a record",
+                "add-remove",
+                sheets("add-remove"),
+                None,
+                _every_row,
+                is_broken=True,
+                file_name=SHEET,
+            )
+            for _ in range(reads_sheets())
+        ),
     )
+
+
+def _every_row(file: CsvFile) -> CsvFile:
+    """Rows without a value get one, down to the last: a row far below makes records of nobody."""
+    with ZipFile(io.BytesIO(file)) as archive:
+        parts = {name: archive.read(name).decode() for name in archive.namelist()}
+    sheet = parts[SHEET_PART]
+    numbers = [int(n) for n in re.findall(r'<row r="(\d+)"', sheet)]
+    cell = '<c r="B{0}" t="inlineStr"><is><t>x</t></is></c>'
+    empty = (n for n in range(1, max(numbers)) if n not in numbers)
+    rows = "".join(f'<row r="{n}">{cell.format(n)}</row>' for n in empty)
+    return zipped(parts | {SHEET_PART: sheet.replace("</sheetData>", f"{rows}</sheetData>")})
 
 
 def _without_broken_json(file: CsvFile) -> CsvFile:

@@ -12,16 +12,19 @@ without the rule that keeps it forgets the records that are dropped.
 
 Files: under the rule ``rfc4180`` a file is written from a table of texts, and a neighbour has one
 record more, whatever its texts hold; under ``lines`` and undeclared a neighbour has one line of
-other bytes. The number of records is public where records are replaced, and is looked at too.
+other bytes. The number of records is public where records are replaced, and is looked at too. A
+spreadsheet has one row more, or another one; rows without any value are no records.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
@@ -45,6 +48,8 @@ from sfumato_audit.examine import Claim, Pair, Sampler, Subject
 from sfumato_audit.subjects.measured import COUNTING_AND_MEASURING, VAULT, Measuring
 
 __all__ = [
+    "SHEET",
+    "SHEET_PART",
     "CsvFile",
     "Filtered",
     "Strange",
@@ -53,13 +58,17 @@ __all__ = [
     "filtered",
     "json_lines",
     "lines_of",
+    "reads_sheets",
     "replaced_lines",
+    "sheet_file",
+    "sheets",
     "source_forecast",
     "source_subject",
     "source_subjects",
     "strange_subject",
     "units_of_two_bytes",
     "written_rows",
+    "zipped",
 ]
 
 
@@ -198,9 +207,15 @@ CsvFile = bytes
 FILE_DOMAIN = Domain([Category("sex", ("F", "M"), outside="other", nulls="missing")])
 HEADER = ("sex", "comment")
 JSON_LINES = "people.jsonl"
+SHEET = "people.xlsx"
+SHEET_PART = "xl/sheet1.xml"
+EACH: tuple[Neighbours, ...] = ("add-remove", "replace-one")
 OTHERS = (("F", "fine"), ("M", 'said "no", twice'), ("F", ""))
 COVERED = COUNTING_AND_MEASURING | {f"{VAULT}.files.blocks"}
-COVERED_LINES = COUNTING_AND_MEASURING | {f"{VAULT}.files.lines"}
+COVERED_OF = {
+    JSON_LINES: COUNTING_AND_MEASURING | {f"{VAULT}.files.lines"},
+    SHEET: COUNTING_AND_MEASURING,
+}
 
 
 def csv_subjects() -> tuple[Subject[CsvFile], ...]:
@@ -218,7 +233,80 @@ def csv_subjects() -> tuple[Subject[CsvFile], ...]:
             header=HEADER,
         ),
         csv_subject("JSON lines", "replace-one", json_lines(), None, file_name=JSON_LINES),
+        *(
+            csv_subject("spreadsheet", neighbours, sheets(neighbours), None, file_name=SHEET)
+            for neighbours in EACH
+            if reads_sheets()
+        ),
     )
+
+
+def reads_sheets() -> bool:
+    """Whether the extra is there that reads spreadsheets."""
+    return find_spec("python_calamine") is not None
+
+
+def sheets(neighbours: Neighbours) -> tuple[Pair[CsvFile], ...]:
+    """Spreadsheets with one row more, wherever it stands, or with another one in its place."""
+    others = {2: ("F", "fine"), 3: ("M", "x"), 4: ("F", "")}
+    hostile = {
+        "far below": {400: ("M", "x")},
+        "with line ends": {9: ("M", "M\nM,x\n")},
+        "without a sex": {9: ("", "x")},
+    }
+    if neighbours == "add-remove":
+        return tuple(
+            Pair(f"one more row, {what}", sheet_file(others), sheet_file(others | row))
+            for what, row in hostile.items()
+        )
+    usual = sheet_file(others | {9: ("F", "y")})
+    return tuple(
+        Pair(f"a row becomes one {what}", usual, sheet_file(others | row))
+        for what, row in hostile.items()
+    )
+
+
+def sheet_file(rows: Mapping[int, tuple[str, str]]) -> CsvFile:
+    """An xlsx file with the header in its first row, and these rows by number; empty cells none."""
+    cells = "".join(
+        f'<row r="{number}">' + "".join(map(_sheet_cell, (f"A{number}", f"B{number}"), row))
+        + "</row>"
+        for number, row in sorted({1: HEADER, **rows}.items())
+    )  # fmt: skip
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{package}/content-types">'
+        '<Default Extension="rels" '
+        'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        f'<Override PartName="/xl/workbook.xml" ContentType="{kind}.sheet.main+xml"/>'
+        f'<Override PartName="/xl/sheet1.xml" ContentType="{kind}.worksheet+xml"/></Types>',
+        "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
+        f'Type="{office}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>'
+        '<sheet name="people" sheetId="1" r:id="r1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
+        f'<Relationship Id="r1" Type="{office}/worksheet" Target="sheet1.xml"/></Relationships>',
+        SHEET_PART: f'<worksheet xmlns="{main}"><sheetData>{cells}</sheetData></worksheet>',
+    }
+    return zipped(parts)
+
+
+def _sheet_cell(place: str, text: str) -> str:
+    shown = text.replace("\n", "&#10;")
+    inside = f'<is><t xml:space="preserve">{shown}</t></is>'
+    return f'<c r="{place}" t="inlineStr">{inside}</c>' if text else ""
+
+
+def zipped(parts: Mapping[str, str]) -> CsvFile:
+    """An archive of these texts by their names."""
+    archive = io.BytesIO()
+    with ZipFile(archive, "w") as file:
+        for name, text in parts.items():
+            file.writestr(name, text)
+    return archive.getvalue()
 
 
 def json_lines() -> tuple[Pair[CsvFile], ...]:
@@ -313,11 +401,11 @@ def csv_subject(
             path = Path(folder, file_name)
             path.write_bytes(before(file))
             declared = CsvSource(path, rule, encoding=encoding, header=header)
-            table = open_table(path if file_name == JSON_LINES else declared)
+            table = open_table(declared if path.suffix == ".csv" else path)
             exact = count(table, FILE_DOMAIN, strategy.blocks, neighbours)
         return lambda runs, source: run.measured(exact, runs, source)
 
-    covered = COVERED_LINES if file_name == JSON_LINES else COVERED
+    covered = COVERED_OF.get(file_name, COVERED)
     return Subject(
         f"{name} ({neighbours})",
         Claim.of(Cost.pure(privacy_loss(strategy, noise, neighbours))),
