@@ -87,6 +87,8 @@ from sfumato.vault.mechanisms.select import (
     MAXIMUM_WEIGHT,
     ExactAnswers,
     SummedErrors,
+    read_answers,
+    read_tables,
 )
 from sfumato.workload.bins import in_bins
 from sfumato.workload.constraints import Constraints, agreed_total
@@ -529,9 +531,6 @@ class AdaptivePlan(ReleasePlan["Release"]):
         Returns:
             The candidates and their weights.
         """
-        from sfumato.run.adaptive import Task
-        from sfumato.vault.mechanisms.select import MAXIMUM_WEIGHT
-
         top = max(self.candidates.values(), default=1.0)
         weights = {s: max(1, round(MAXIMUM_WEIGHT * w / top)) for s, w in self.candidates.items()}
         return Task(learner, weights, self.rounds, moves_of(self.neighbours, self.unit))
@@ -684,8 +683,6 @@ class AdaptiveRun(WorkloadRun[Rounds, "Release"]):
         )
 
     def _tables(self, table: Table, progress: Progress | None) -> tuple[int | None, Rounds]:
-        from sfumato.run.adaptive import adaptive_rounds
-        from sfumato.vault.mechanisms.select import read_tables
 
         plan = self.plan
         sets = [*((name,) for name in plan.domain.names), *plan.candidates]
@@ -701,8 +698,6 @@ class AdaptiveRun(WorkloadRun[Rounds, "Release"]):
         return rows, rounds
 
     def _queries(self, table: Table, progress: Progress | None) -> tuple[int | None, Rounds]:
-        from sfumato.run.adaptive import boosting_rounds, mwem_rounds
-        from sfumato.vault.mechanisms.select import read_answers
 
         plan, constraints = self.plan, self.constraints
         work, whose = plan.workload, (plan.neighbours, plan.unit)

@@ -38,6 +38,7 @@ from sfumato.run.run_limits import LIMITS
 from sfumato.study.simulated import SurrogateRecords, made_up, resampled
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Names, Neighbours, Objective, Progress
+from sfumato.vault.mechanisms.select import GRID_BITS
 from sfumato.workload.workload import Workload
 
 __all__ = ["Option", "Recommendation", "recommend"]
@@ -414,8 +415,6 @@ class _Tables:
         is_pure: bool,
     ) -> Names:
         """As ``vault.mechanisms.select.ExactTables.choose``, in floats."""
-        from sfumato.vault.mechanisms.select import GRID_BITS
-
         scores = [
             weights[s] * (np.abs(np.ldexp(self.surrogate.table(s), GRID_BITS) - near).sum() - h)
             for (s, near), h in zip(estimates.items(), handicaps.values(), strict=True)

@@ -51,9 +51,10 @@ from sfumato.planning.discovery_plans import bins_for
 from sfumato.privacy.budget import Budget, Guarantee, Number, check_neighbours, exact, number_text
 from sfumato.privacy.cost import Cost
 from sfumato.release.answers import named_groups
+from sfumato.release.charts import chart_of
 from sfumato.release.export import checked_path, write_table_csv
-from sfumato.release.release import Release, saved_together, write_record
-from sfumato.release.report import short_frame, summary_html
+from sfumato.release.release import Release, saved_together, write_record, write_saved
+from sfumato.release.report import report_html, short_frame, summary_html
 from sfumato.run.discover import Discovery, DiscoveryPlan, KindSearch, RangeSearch, plan_discovery
 from sfumato.run.linear import LinearRun
 from sfumato.run.linear import plan as plan_linear
@@ -597,8 +598,6 @@ class Description:
         Raises:
             SchemaError: Nothing was released of the column.
         """
-        from sfumato.release.charts import chart_of
-
         release = self._released(name)
         places = {text: group for group, text in named_groups(release.workload).items()}
         return chart_of(release.estimates, places[name], 0.95, 500)
@@ -689,8 +688,6 @@ class Description:
         Raises:
             SchemaError: Nothing was released.
         """
-        from sfumato.release.report import report_html
-
         if self.release is None:
             raise SchemaError("nothing was released, so there is no report")
         return report_html(
@@ -731,8 +728,6 @@ class Description:
             SchemaError: Nothing was released.
         """
         import pyarrow as pa
-
-        from sfumato.release.release import write_saved
 
         release, report, schema = self.release, self.report(), self.to_toml()
         assert release is not None  # noqa: S101  report

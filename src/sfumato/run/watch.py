@@ -43,7 +43,7 @@ from sfumato.run.run_limits import LIMITS
 from sfumato.run.spine import Access, Lasting, Runnable, begin, opened, run
 from sfumato.text import STORED
 from sfumato.types import Neighbours, Progress
-from sfumato.vault.mechanisms.sparse import Discoverer, times
+from sfumato.vault.mechanisms.sparse import Discoverer, cell_counts, times
 from sfumato.vault.sensitive import Sensitive
 
 if TYPE_CHECKING:
@@ -459,8 +459,6 @@ class TableWatch(WatchRun):
 
     def count(self, table: Table | None, progress: Progress | None) -> Sensitive[Sequence[int]]:
         """The number of records of every cell."""
-        from sfumato.vault.mechanisms.sparse import cell_counts
-
         del progress
         assert table is not None  # noqa: S101
         return cell_counts(table, self.columns, self.attribute, self.person)
