@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from sfumato.session.client import Client
 from sfumato.workload.question import Question
 from sfumato_web.app import ServerState
 from sfumato_web.server import batcher as batcher_module
-from sfumato_web.server.server_limits import LIMITS
+from sfumato_web.server.responses import NewestCache
 from tests.http.served import ADA, BOB, CONFIG, CORA, Clock, bearer, served, write_served
 from tests.http.test_client import over
 
@@ -324,12 +323,13 @@ def test_texts_that_were_read_are_remembered_up_to_a_number_of_bytes(
 ) -> None:
     server: ServerState = asking.app.server  # type: ignore[attr-defined]
     held = server.datasets["people"].batcher
-    monkeypatch.setattr(batcher_module, "LIMITS", replace(LIMITS, text_bytes_cached=5_000))
+    few = NewestCache[batcher_module.ParsedText](most_bytes=5_000, nbytes=lambda read: read.nbytes)
+    monkeypatch.setattr(held, "_texts", few)
     texts = [f"SELECT COUNT(*) FROM data WHERE age < {age}" for age in range(1, 15)]
     for text in texts:
         held.read(text)
     assert 1 <= len(held._texts) <= 5
-    assert held._text_bytes == sum(read.nbytes for read in held._texts.values())
+    assert few.held == sum(read.nbytes for read in few._things.values())
     assert held.read(texts[-1]) is held.read(texts[-1])
 
 
@@ -406,4 +406,4 @@ def test_a_text_that_two_read_at_once_is_counted_once(
 
     monkeypatch.setattr(batcher_module, "plain_count", overtaken)
     assert ours.read(text).key == ours.read(text).key
-    assert ours._text_bytes == sum(read.nbytes for read in ours._texts.values())
+    assert ours._texts.held == sum(read.nbytes for read in ours._texts._things.values())

@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import Condition, Lock, Thread
+from threading import Condition, Thread
 from typing import TYPE_CHECKING
 
 from sfumato.cli.output import forecasts_document
@@ -26,6 +26,7 @@ from sfumato.workload.statements.sql import sql
 from sfumato_web.server.models import canonical
 from sfumato_web.server.problems import Problem, exhausted, key_reused
 from sfumato_web.server.request_log import NOTE
+from sfumato_web.server.responses import NewestCache
 from sfumato_web.server.scheduler import Scheduler
 from sfumato_web.server.server_limits import LIMITS, check_questions
 
@@ -138,9 +139,9 @@ class QuestionBatcher:
     ) -> None:
         self.dataset, self.session, self.ledger = dataset, session, ledger
         self._limits, self._store, self._metrics, self._log = limits, store, metrics, log
-        self._texts: OrderedDict[str, ParsedText] = OrderedDict()
-        self._text_bytes = 0
-        self._reading = Lock()
+        self._texts = NewestCache[ParsedText](
+            LIMITS.texts_cached, LIMITS.text_bytes_cached, lambda parsed: parsed.nbytes
+        )
         self._readers = Scheduler(1, 1, limits.concurrent, f"reading {dataset}")
         self._queue = _Queue()
         self._thread = Thread(target=self._run, name=f"asking {dataset}", daemon=True)
@@ -148,39 +149,23 @@ class QuestionBatcher:
 
     def read(self, text: str) -> ParsedText:
         """The questions of a text; refused if there are too many or they cannot be asked."""
-        with self._reading:  # workers read texts, too
-            parsed = self._texts.get(text)
-            if parsed is not None:
-                self._texts.move_to_end(text)
-                return parsed
+        parsed = self._texts.get(text)
+        if parsed is not None:
+            return parsed
         plain = plain_count(self.session.domain, text)
         if plain is not None:
-            return self._remember(text, _of_one(plain))
+            return self._texts.put(text, _of_one(plain))
         workload = sql(self.session.domain, text, unit=self.session.plan.unit)
         check_questions(workload, self._limits)
         question = self.session.read(text)
         parsed = _of_one(question) if isinstance(question, Question) else _of_many(question)
-        return self._remember(text, parsed)
-
-    def _remember(self, text: str, parsed: ParsedText) -> ParsedText:
-        """Remember a text that was read; the one that was not asked for longest is forgotten."""
-        with self._reading:
-            before = self._texts.pop(text, None)
-            self._texts[text] = parsed
-            self._text_bytes += parsed.nbytes - (0 if before is None else before.nbytes)
-            while len(self._texts) > 1 and (
-                len(self._texts) > LIMITS.texts_cached
-                or self._text_bytes > LIMITS.text_bytes_cached
-            ):
-                self._text_bytes -= self._texts.popitem(last=False)[1].nbytes
-        return parsed
+        return self._texts.put(text, parsed)
 
     async def ask(
         self, text: str, who: Analyst, name: str | None, error: float | None = None
     ) -> bytes:
         """The body that answers a text: the stored one, or a new one."""
-        with self._reading:
-            cached = self._texts.get(text)
+        cached = self._texts.get(text)
         cached = None if cached is None else cached.within(error)
         if cached is not None and (name is not None or cached.is_single):
             parsed = cached
@@ -298,13 +283,9 @@ class QuestionBatcher:
         outcomes = self.session.ask_many([w.parsed.question for w in plain], analyst=analyst)
         pairs = list(zip(plain, outcomes, strict=True))
         for one in (w for w in theirs if w.parsed.error is not None):
-            error = one.parsed.error
-            pairs += [
-                (one, outcome)
-                for outcome in self.session.ask_many(
-                    [one.parsed.question], error=error, analyst=analyst
-                )
-            ]
+            asked = [one.parsed.question]
+            (outcome,) = self.session.ask_many(asked, error=one.parsed.error, analyst=analyst)
+            pairs.append((one, outcome))
         results: dict[int, bytes | Exception] = {}
         for waiting, outcome in pairs:
             if isinstance(outcome, Exception):

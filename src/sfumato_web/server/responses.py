@@ -20,10 +20,11 @@ import os
 import sqlite3
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import inf
 from pathlib import Path
 from threading import Lock, active_count
 from time import monotonic
@@ -85,6 +86,51 @@ def _reason(error: sqlite3.Error) -> str:
     return f"{_REASONS[kind]}, {name}" if kind in _REASONS else name
 
 
+T = TypeVar("T")
+
+
+class NewestCache(Generic[T]):
+    """The newest things of a kind by key: the longest unused goes first, the last one never.
+
+    Args:
+        most: how many things at most.
+        most_bytes: how many bytes at most.
+        nbytes: about how many one takes.
+
+    >>> cache = NewestCache[int](2)
+    >>> cache.put("a", 1), cache.put("b", 2), cache.get("a"), cache.put("c", 3), cache.get("b")
+    (1, 2, 1, 3, None)
+    """
+
+    def __init__(
+        self, most: float = inf, most_bytes: float = inf, nbytes: Callable[[T], int] = lambda _: 0
+    ) -> None:
+        self._most, self._most_bytes, self._nbytes, self._lock = most, most_bytes, nbytes, Lock()
+        self._things: OrderedDict[Hashable, T] = OrderedDict()
+        self.held = 0
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def get(self, key: Hashable) -> T | None:
+        """The thing under a key, if it is still there."""
+        with self._lock:
+            if key in self._things:
+                self._things.move_to_end(key)
+            return self._things.get(key)
+
+    def put(self, key: Hashable, thing: T) -> T:
+        """Keep a thing, and return it."""
+        with self._lock:
+            if key in self._things:
+                self.held -= self._nbytes(self._things.pop(key))
+            self._things[key] = thing
+            self.held += self._nbytes(thing)
+            while len(self) > 1 and (len(self) > self._most or self.held > self._most_bytes):
+                self.held -= self._nbytes(self._things.popitem(last=False)[1])
+        return thing
+
+
 class ResponseStore:
     """A small database, with the newest bodies in memory (``memory`` bytes of them).
 
@@ -94,8 +140,7 @@ class ResponseStore:
 
     def __init__(self, path: Path, memory: int) -> None:
         self._lock, self._path = Lock(), path
-        self._memory, self._held = memory, 0
-        self._newest: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._newest = NewestCache[bytes](most_bytes=memory, nbytes=len)
         try:
             _make_private(path)
             self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -113,14 +158,13 @@ class ResponseStore:
     def body(self, dataset: str, key: str) -> bytes | None:
         """The bytes that were sent under a key, if any."""
         place = (dataset, key)
+        held = self._newest.get(place)
+        if held is not None:
+            return held
+        query = "SELECT data FROM body WHERE dataset = ? AND key = ?"
         with self._using("read"):
-            held = self._newest.get(place)
-            if held is not None:
-                self._newest.move_to_end(place)
-                return held
-            query = "SELECT data FROM body WHERE dataset = ? AND key = ?"
             row = self._database.execute(query, place).fetchone()
-            return None if row is None else self._remember(place, bytes(row[0]))
+        return None if row is None else self._newest.put(place, bytes(row[0]))
 
     def beginning(self, dataset: str, start: str) -> list[tuple[str, bytes]]:
         """All keys of a dataset that begin so, with their bytes."""
@@ -131,13 +175,11 @@ class ResponseStore:
 
     def recent(self, dataset: str, key: str) -> bytes | None:
         """The bytes that are held in memory under a key, if any."""
-        with self._lock:
-            return self._newest.get((dataset, key))
+        return self._newest.get((dataset, key))
 
     def remember(self, dataset: str, key: str, data: bytes) -> bytes:
         """Hold bytes in memory only: for what the ledger keeps for ever."""
-        with self._lock:
-            return self._remember((dataset, key), data)
+        return self._newest.put((dataset, key), data)
 
     def keep(self, bodies: Iterable[tuple[str, str, bytes]]) -> list[bytes]:
         """Keep (dataset, key, bytes); where a key is taken, the earlier bytes stay.
@@ -153,7 +195,7 @@ class ResponseStore:
                     if self._database.execute(insert, (dataset, key, data)).rowcount != 1:
                         data = bytes(self._database.execute(query, (dataset, key)).fetchone()[0])
                     stored.append(((dataset, key), data))
-            return [self._remember(place, data) for place, data in stored]
+            return [self._newest.put(place, data) for place, data in stored]
 
     def bind(self, named: Iterable[tuple[str, str, str]]) -> list[bool]:
         """Bind idempotency keys: (analyst, name, request). False where it meant another request."""
@@ -216,14 +258,6 @@ class ResponseStore:
         with self._lock:
             self._database.close()
 
-    def _remember(self, place: tuple[str, str], data: bytes) -> bytes:
-        if place not in self._newest:
-            self._held += len(data)
-        self._newest[place] = data
-        while self._held > self._memory and len(self._newest) > 1:
-            self._held -= len(self._newest.popitem(last=False)[1])
-        return data
-
     @contextmanager
     def _using(self, verb: str) -> Iterator[None]:
         """Alone with the database; its errors become one that says why."""
@@ -258,38 +292,6 @@ def _make_private(path: Path) -> None:
     for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
         if each.exists() and each.stat().st_mode & 0o077:
             each.chmod(0o600)
-
-
-T = TypeVar("T")
-
-
-class NewestCache(Generic[T]):
-    """The newest things of a kind by key, at most ``most``: the longest unused goes first.
-
-    >>> cache = NewestCache[int](2)
-    >>> cache.put("a", 1), cache.put("b", 2), cache.get("a"), cache.put("c", 3), cache.get("b")
-    (1, 2, 1, 3, None)
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, Lock()
-        self._things: OrderedDict[str, T] = OrderedDict()
-
-    def get(self, key: str) -> T | None:
-        """The thing under a key, if it is still there."""
-        with self._lock:
-            if key in self._things:
-                self._things.move_to_end(key)
-            return self._things.get(key)
-
-    def put(self, key: str, thing: T) -> T:
-        """Keep a thing, and return it."""
-        with self._lock:
-            self._things[key] = thing
-            self._things.move_to_end(key)
-            while len(self._things) > self._most:
-                self._things.popitem(last=False)
-        return thing
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +354,22 @@ class _Latency:
         yield "_count", {"route": route}, sum(self.counts)
 
 
+_COUNTERS: Final = {
+    "sfumato_requests_total": ("responses by route and status", ("route", "status")),
+    "sfumato_analyst_requests_total": (
+        "responses by analyst: ok, refused, failed",
+        ("analyst", "outcome"),
+    ),
+    "sfumato_answers_total": ("answers to questions by dataset and kind", ("dataset", "kind")),
+    "sfumato_debits_total": (
+        "debits by dataset and analyst, since the server started",
+        ("dataset", "analyst"),
+    ),
+    "sfumato_sign_ins_total": ("logins of the page by outcome", ("outcome",)),
+}
+"""The counters by name: what they count, and by which labels."""
+
+
 class Metrics:
     """Requests by route, status and analyst, how long they took, debits, questions by kind.
 
@@ -360,40 +378,35 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._requests: Counter[tuple[str, str]] = Counter()
+        self._counts: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in _COUNTERS}
         self._latencies: dict[str, _Latency] = {}
-        self._analysts: Counter[tuple[str, str]] = Counter()
-        self._answers: Counter[tuple[str, str]] = Counter()
-        self._debits: Counter[tuple[str, str]] = Counter()
-        self._sign_ins: Counter[str] = Counter()
 
     def request(self, route: str, status: int, seconds: float, analyst: str | None) -> None:
         """Count one response."""
         outcome = "ok" if status < 400 else "refused" if status < 500 else "failed"
         with self._lock:
-            self._requests[route, str(status)] += 1
+            self._counts["sfumato_requests_total"][route, str(status)] += 1
             if analyst is not None:
-                self._analysts[analyst, outcome] += 1
-            latency = self._latencies.get(route)
-            if latency is None:
-                latency = self._latencies[route] = _Latency()
+                self._counts["sfumato_analyst_requests_total"][analyst, outcome] += 1
+            latency = self._latencies.setdefault(route, _Latency())
             latency.counts[bisect_left(BUCKETS, seconds)] += 1
             latency.seconds += seconds
 
-    def answered(self, dataset: str, kind: str, number: int = 1) -> None:
-        """Count answers: ``paid``, ``free``, ``stored`` and so on."""
-        with self._lock:
-            self._answers[dataset, kind] += number
+    def answered(self, dataset: str, kind: str) -> None:
+        """Count an answer: ``paid``, ``free``, ``stored`` and so on."""
+        self._count("sfumato_answers_total", dataset, kind)
 
     def debited(self, dataset: str, analyst: str) -> None:
         """Count a debit."""
-        with self._lock:
-            self._debits[dataset, analyst] += 1
+        self._count("sfumato_debits_total", dataset, analyst)
 
     def signed_in(self, outcome: str) -> None:
         """Count a login of the page: ``ok`` or ``refused``."""
+        self._count("sfumato_sign_ins_total", outcome)
+
+    def _count(self, name: str, *labels: str) -> None:
         with self._lock:
-            self._sign_ins[outcome] += 1
+            self._counts[name][labels] += 1
 
     def text(
         self,
@@ -413,53 +426,28 @@ class Metrics:
             The text that Prometheus reads.
         """
         with self._lock:
-            requests, answers = dict(self._requests), dict(self._answers)
-            theirs, debits = dict(self._analysts), dict(self._debits)
-            sign_ins = dict(self._sign_ins)
+            counts = {name: sorted(count.items()) for name, count in self._counts.items()}
             latencies = [
                 (f"sfumato_request_seconds{suffix}", labels, value)
                 for route in sorted(self._latencies)
                 for suffix, labels, value in self._latencies[route].samples(route)
             ]
         about = "how long responses took, in steps of the time grid where they touched data"
+        # Counters of a dataset or an analyst that the caller may not see are left out.
+        seen = {"dataset": left, "analyst": analysts}
         of_all: dict[str, tuple[str, str, Iterable[Sample]]] = {
-            "sfumato_requests_total": (
+            name: (
                 "counter",
-                "responses by route and status",
-                (({"route": r, "status": s}, n) for (r, s), n in sorted(requests.items())),
-            ),
-            "sfumato_analyst_requests_total": (
-                "counter",
-                "responses by analyst: ok, refused, failed",
-                (
-                    ({"analyst": a, "outcome": o}, n)
-                    for (a, o), n in sorted(theirs.items())
-                    if a in analysts
-                ),
-            ),
-            "sfumato_answers_total": (
-                "counter",
-                "answers to questions by dataset and kind",
-                (
-                    ({"dataset": d, "kind": k}, n)
-                    for (d, k), n in sorted(answers.items())
-                    if d in left
-                ),
-            ),
-            "sfumato_debits_total": (
-                "counter",
-                "debits by dataset and analyst, since the server started",
-                (
-                    ({"dataset": d, "analyst": a}, n)
-                    for (d, a), n in sorted(debits.items())
-                    if d in left
-                ),
-            ),
-            "sfumato_sign_ins_total": (
-                "counter",
-                "logins of the page by outcome",
-                (({"outcome": o}, n) for o, n in sorted(sign_ins.items())),
-            ),
+                meaning,
+                [
+                    (dict(zip(labels, key, strict=True)), number)
+                    for key, number in counts[name]
+                    if key[0] in seen.get(labels[0], key)
+                ],
+            )
+            for name, (meaning, labels) in _COUNTERS.items()
+        }
+        of_all |= {
             "sfumato_budget_remaining_share": (
                 "gauge",
                 "the share of each budget that is left; missing while a ledger cannot be read",
