@@ -32,6 +32,7 @@ SECTIONS = {
     "unit_bounds": "a discovered bound on the rows of a person, beside the best bound",
     "sparse": "how far off the discoveries of a sparse vector may be, beside the textbook",
     "online": "questions one at a time, beside noise on every answer",
+    "analysts": "how often intervals of sessions hold, for analysts who follow what they see",
     "shrinkage": "projected answers drawn towards guesses, beside the projection itself",
     "boosting": "the largest error of boosting, beside plans that nobody boosted",
     "streams": "running totals and windows, beside trees and Toeplitz strategies",
@@ -48,8 +49,8 @@ QUICK = (
     "scale",
 )  # fmt: skip
 WITH_EFFORT = (
-    "noise", "factorization", "unions", "limits", "projection", "cells", "online", "streams",
-    "scale", "engines",
+    "noise", "factorization", "unions", "limits", "projection", "cells", "online", "analysts",
+    "streams", "scale", "engines",
 )  # fmt: skip
 
 

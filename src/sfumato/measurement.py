@@ -58,10 +58,13 @@ class Measured:
     measurements: tuple[Measurement, ...]
     rows: int | None
 
-    def to_bytes(self, about: Mapping[str, object] | None = None) -> bytes:
+    def to_bytes(
+        self, about: Mapping[str, object] | None = None, forecast: bytes | None = None
+    ) -> bytes:
         """An exact byte form, to be stored before anything is sent.
 
-        ``about`` says what was measured, so that it is never read as something else.
+        ``about`` says what was measured, so that it is never read as something else; ``forecast``
+        is a file from which it can be read by who has not planned it.
         """
         units = [m.units for m in self.measurements]
         rows = -1 if self.rows is None else self.rows
@@ -71,22 +74,24 @@ class Measured:
             "units": units,
         }
         if about is not None:
-            text = canonical_json(about).encode()
-            arrays["about"] = [np.frombuffer(text, dtype=np.uint8).astype(np.int64)]
+            arrays["about"] = [_numbers(canonical_json(about).encode())]
+        if forecast is not None:
+            arrays["forecast"] = [_numbers(forecast)]
         return _zipped(**arrays)
 
     @staticmethod
     def about(stored: bytes) -> dict[str, object] | None:
         """What was measured, where the stored bytes say so."""
+        text = _member(stored, "about")
         try:
-            with np.load(io.BytesIO(stored), allow_pickle=False) as file:
-                if "about" not in file.files:
-                    return None
-                text = bytes(np.asarray(file["about"]).astype(np.uint8))
-            document = json.loads(text)
-        except Exception as error:  # zip files and arrays fail in a dozen ways: all mean damage
+            return None if text is None else dict(json.loads(text))
+        except (ValueError, TypeError) as error:
             raise LedgerError("the stored answer of this request cannot be read") from error
-        return dict(document)
+
+    @staticmethod
+    def forecast(stored: bytes) -> bytes | None:
+        """The file beside it from which it can be read, where there is one."""
+        return _member(stored, "forecast")
 
     @classmethod
     def from_bytes(cls, stored: bytes, noise: Sequence[BlockNoise]) -> Measured:
@@ -162,6 +167,22 @@ class Transcript:
             steps.append(Step(named, Measurement(part, law)))
         rows = int(arrays["rows"][0])
         return cls(tuple(steps), None if rows < 0 else rows)
+
+
+def _numbers(data: bytes) -> Numbers:
+    """Bytes as an array."""
+    return np.frombuffer(data, dtype=np.uint8).astype(np.int64)
+
+
+def _member(stored: bytes, name: str) -> bytes | None:
+    """The bytes that stand beside noisy values under a name; None where there are none."""
+    try:
+        with np.load(io.BytesIO(stored), allow_pickle=False) as file:
+            if name not in file.files:
+                return None
+            return bytes(np.asarray(file[name]).astype(np.uint8))
+    except Exception as error:  # zip files and arrays fail in a dozen ways: all mean damage
+        raise LedgerError("the stored answer of this request cannot be read") from error
 
 
 def _stored_arrays(

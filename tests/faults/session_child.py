@@ -2,9 +2,11 @@
 """A process that asks a session questions and kills itself at a named point.
 
     python -m tests.faults.session_child LEDGER POINT TIMES
+    python -m tests.faults.session_child LEDGER walk SEED
 
 At every answer that is given it prints one line of JSON. POINT is a method below; the process ends
-by SIGKILL when it has been reached TIMES times.
+by SIGKILL when it has been reached TIMES times. A walk asks, buys, improves and releases in an
+order of its own, until somebody else kills it.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import sfumato as sf
+from sfumato.errors import BudgetExhausted
 from sfumato.ledger.ledger import Ledger
 from sfumato.session.answering import SessionState
 from sfumato.session.epochs import Epochs
@@ -109,9 +112,48 @@ def kill_at(point: str, times: int) -> None:
     setattr(owner, name, dying)
 
 
+def steps(seed: int) -> Iterator[dict[str, Any]]:
+    """What a walk does: questions of one number and of many, with and without an error."""
+    draw = np.random.default_rng(seed)
+    while True:
+        low, wide = int(draw.integers(0, 18)), int(draw.integers(0, 6))
+        one = f"SELECT COUNT(*) FROM t WHERE age BETWEEN {low} AND {low + wide}"
+        kind = int(draw.integers(0, 6))
+        if kind == 0:
+            yield {"sql": GROUPED[int(draw.integers(0, len(GROUPED)))]}
+        elif kind == 1:
+            yield {"sql": f"{one} AND sex = 1", "error": float(draw.integers(12, 60))}
+        elif kind == 2:
+            by = "SELECT sex, COUNT(*) AS n FROM t GROUP BY sex"
+            yield {"sql": by, "error": float(draw.integers(12, 60))}
+        elif kind == 3:
+            yield {"release": int(draw.integers(0, 4))}
+        else:
+            yield {"sql": f"{one} AND sex = {low % 2}"}
+
+
+def walk(ledger: str, seed: int) -> None:
+    """Steps for ever; what was told is printed, with how much was measured by then."""
+    plan = sf.plan(sf.marginals(DOMAIN, 1), sf.Budget(mu=0.02))
+    with opened(ledger) as session:
+        for step in steps(seed):
+            try:
+                if "release" in step:
+                    key = f"release {seed} {step['release']}"
+                    plan.release(table(), ledger, False, name="people", key=key)
+                    continue
+                answer = session.ask(step["sql"], error=step.get("error"))
+            except BudgetExhausted:
+                continue
+            told = {**step, "said": answer.as_json(), "measured": session.measurements}
+            print(json.dumps(told), flush=True)
+
+
 def main() -> None:
     """Ask until killed, or to the end."""
     ledger, point, times = sys.argv[1:]
+    if point == "walk":
+        walk(ledger, int(times))
     kill_at(point, int(times))
     more = {"scope": 2} if point in SCOPE_POINTS else {}
     with opened(ledger, **more) as session:

@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 from typing import Any
 
+import numpy as np
 import pytest
 
+import sfumato as sf
 from sfumato.errors import LedgerError
 from sfumato.ledger.ledger import Ledger
 from sfumato.session.epochs import Epochs
@@ -152,6 +155,53 @@ def test_a_purchase_that_is_killed_is_spent_once_and_drawn_once(tmp_path: Path, 
     lost = point not in ("before the debit of a purchase", "after a purchase is stored")
     assert len(spent) == 3 + lost
     assert book.verify().is_whole
+
+
+@pytest.mark.slow
+def test_whenever_a_session_is_killed_its_state_is_that_of_its_ledger(tmp_path: Path) -> None:
+    """It asks, buys, groups and releases; a kill comes at any moment, again and again."""
+    ledger, draw, told = tmp_path / "people.ledger", np.random.default_rng(1), []
+    for seed in range(20):
+        arguments = ["-m", "tests.faults.session_child", str(ledger), "walk", str(seed)]
+        with subprocess.Popen(
+            [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        ) as child:
+            assert child.stdout is not None
+            lines = [child.stdout.readline() for _ in range(int(draw.integers(1, 12)))]
+            sleep(float(draw.random()) * 0.05)
+            child.kill()
+            lines += child.stdout.read().splitlines(keepends=True)
+        told += [json.loads(line) for line in lines if line.endswith("\n")]
+        book = Ledger.open(ledger)
+        assert book.verify().is_whole
+        with opened(str(ledger)) as session:
+            _check_state(session, book)
+    with opened(str(ledger)) as session:
+        spent = len(book.entries())
+        for step in told:  # nothing that was told costs again, or is worse than it was
+            answer = session.ask(step["sql"], error=step.get("error"))
+            before = step["said"].get("answers", [step["said"]])
+            for one, old in zip(answer.answers, before, strict=True):
+                if old.get("standard_error") is not None:
+                    assert one.standard_error <= old["standard_error"] * (1 + 1e-6)
+                elif one.how == old["how"]:
+                    assert one.value == old["value"]
+        assert len(book.entries()) == spent
+
+
+def _check_state(session: sf.Session, book: Ledger) -> None:
+    """What the session thinks it has spent is what the ledger has debited for it."""
+    plan, epochs = session.plan, session._state.epochs
+    mine = [entry for entry in book.entries() if entry.key.startswith(session.name)]
+    bought = [e for e in mine if "bought" in json.loads(e.request)]
+    grouped = [e for e in mine if " group " in e.key and e not in bought]
+    tested = [e for e in mine if " epoch " in e.key]
+    assert (epochs.used, epochs.measured) == (len(tested), len(grouped))
+    assert epochs.bought == sum(entry.cost.mu_squared for entry in bought)
+    assert sum(entry.cost.mu_squared for entry in mine) <= plan.budget.gaussian_mu**2
+    assert epochs.amount_left() >= 0
+    paid = [book.answer(f"{session.name} paid {n}") for n in range(1, epochs.used + 1)]
+    assert sum(one is not None for one in paid) <= epochs.used
 
 
 def test_a_threshold_outlives_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,6 +252,7 @@ class SessionSpec:
             name=self.name,
             label=self.options.label,
             dummy=dummy,
+            releases=None if self.options.releases else (),
         )
 
 

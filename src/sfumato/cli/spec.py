@@ -210,6 +210,7 @@ class SessionTable(FileTable):
     label: str = ""
     scope: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     scope_share: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    releases: bool = True
 
     def plan(
         self, domain: Domain, budget: Budget, neighbours: Neighbours, unit: PrivacyUnit | None

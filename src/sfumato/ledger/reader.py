@@ -632,6 +632,26 @@ class LedgerReader:
             chain = [(Record.read(text), digest) for digest, text in rows]
         return next(iter(entries_of(chain)), None)
 
+    def keys_after(self, after: int, part: str) -> tuple[int, tuple[str, ...]]:
+        """Return the keys of the debits since a record whose request has a text in it.
+
+        Args:
+            after: The number of the last record that was seen; 0 for none.
+            part: The text.
+
+        Returns:
+            The number of the newest record, to go on from; and the keys, oldest first.
+        """
+        newest = self.version()
+        if newest <= after:
+            return newest, ()
+        with self._chain.store.reading() as transaction:
+            written = json.dumps(part)[1:-1]  # as a string within the line
+            texts = [text for _, text in tables.debits(transaction, after) if written in text]
+        facts = (record.fact for record in map(Record.read, texts) if record.sequence <= newest)
+        debits = (fact for fact in facts if isinstance(fact, Debited) and part in fact.request)
+        return newest, tuple(dict.fromkeys(fact.key for fact in debits))
+
     def state(self, name: str) -> State | None:
         """Return a private state; None if there is none.
 

@@ -76,6 +76,8 @@ from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sfumato.strategy.base import Strategy
+
 __all__ = [
     "Ends",
     "Group",
@@ -380,6 +382,15 @@ class Rollup:
             table = np.moveaxis(along, 0, axis)
         return table.reshape(-1)
 
+    def adjoint(self, coefficients: Array) -> Array:
+        """``T'c``."""
+        table = np.asarray(coefficients, dtype=np.float64)
+        table = table.reshape([target.rows for _, target in self.pairs])
+        for axis, factor in enumerate(self._factors):
+            along = np.tensordot(factor.T, np.moveaxis(table, axis, 0), axes=1)
+            table = np.moveaxis(along, 0, axis)
+        return table.reshape(-1)
+
     def bounds(self, numbers: Array) -> Array:
         """``|T| a``: what sums of numbers can be at most, whatever their signs."""
         if all(source.is_identity for source, _ in self.pairs):
@@ -429,7 +440,7 @@ class Rollup:
         """
         moments = None
         if self.target.rows <= min(sum(values), LIMITS.followed_values):
-            moments = self._followed_back(forecast)
+            moments = self.moments(forecast.strategy, forecast.block_variances)
         if moments is None:
             moments = self._followed(forecast, values)
         if moments is None:
@@ -439,15 +450,23 @@ class Rollup:
         is_normal = forecast.strategy.noise == "gaussian"
         return np.sqrt(second), np.full_like(shapes, np.inf) if is_normal else shapes
 
-    def _followed_back(self, forecast: Forecast) -> tuple[Array, Array] | None:
-        """``sum e_j`` and ``sum e_j^2`` of every row of T; None where T is too large."""
+    def moments(self, strategy: Strategy, variances: Sequence[float]) -> tuple[Array, Array] | None:
+        """``sum e_j`` and ``sum e_j^2`` of every row of T; None where T is too large.
+
+        Args:
+            strategy: What answers the source.
+            variances: Of the noise of every block.
+
+        Returns:
+            Both, followed back to what was measured.
+        """
         if self.factor_entries > LIMITS.rollup_entries:
             return None
         second, fourth = np.zeros(self.target.rows), np.zeros(self.target.rows)
         try:
             for i, row in enumerate(self.rows()):
-                for b, weights in forecast.strategy.adjoint(self.term, row).items():
-                    part = weights**2 * forecast.block_variances[b]
+                for b, weights in strategy.adjoint(self.term, row).items():
+                    part = weights**2 * variances[b]
                     second[i] += part.sum()
                     fourth[i] += (part**2).sum()
         except TooLarge:

@@ -28,7 +28,7 @@ from math import isfinite
 from pathlib import Path
 from pkgutil import walk_packages
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import IO, Any, Final, Literal
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
@@ -36,7 +36,10 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SfumatoError
-from sfumato.planning.forecast import Candidates
+from sfumato.measurement import Measured
+from sfumato.planning.division import divided
+from sfumato.planning.forecast import Candidates, Forecast
+from sfumato.release.release_limits import LIMITS
 from sfumato.text import shown
 from sfumato.types import Array
 from sfumato.version import VERSION
@@ -51,6 +54,8 @@ __all__ = [
     "ObjectReader",
     "Unwritable",
     "file_digest",
+    "forecast_bytes",
+    "stored_forecast",
     "write_objects",
 ]
 
@@ -85,21 +90,85 @@ def write_objects(
     """
     writer = _ObjectWriter(*about)
     body = writer.form(dict(content))
-    head = {
+    head = {"files": {name: file_digest(place) for name, place in sorted(files.items())}}
+    _write_zip(path, writer, body, head, {RECORD: record.encode()})
+
+
+def _write_zip(
+    place: Path | IO[bytes],
+    writer: _ObjectWriter,
+    body: object,
+    head: Mapping[str, object],
+    members: Mapping[str, bytes],
+) -> None:
+    """Write objects and arrays, with further members and facts about them."""
+    whole = {
         "format": FORMAT,
         "sfumato": VERSION,
-        "files": {name: file_digest(place) for name, place in sorted(files.items())},
+        **head,
         "classes": writer.classes,
         "objects": writer.objects,
         "release": body,
     }
-    with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=1) as file:
-        _write_member(file, RECORD, record.encode())
+    with ZipFile(place, "w", ZIP_DEFLATED, compresslevel=1) as file:
+        for name, data in members.items():
+            _write_member(file, name, data)
         for name, parts in writer.arrays.items():
             out = io.BytesIO()
             np.save(out, np.concatenate(parts), allow_pickle=False)
             _write_member(file, f"{name}.npy", out.getvalue())
-        _write_member(file, OBJECTS, json.dumps(head, separators=(",", ":")).encode())
+        _write_member(file, OBJECTS, json.dumps(whole, separators=(",", ":")).encode())
+
+
+def forecast_bytes(forecast: Forecast) -> bytes | None:
+    """What reads a measurement without its plan: the forecast of its normal form, nobody's words.
+
+    Args:
+        forecast: That of the plan.
+
+    Returns:
+        A zip as above; None where the forecast has no form in a file, or a long one.
+    """
+    plain = replace(forecast.in_normal_form, candidates=())
+    writer, out = _ObjectWriter(plain.workload.domain, plain.unit), io.BytesIO()
+    try:
+        body = writer.form({"forecast": plain})
+    except Unwritable:
+        return None
+    held = sum(part.nbytes for parts in writer.arrays.values() for part in parts)
+    if held > LIMITS.stored_forecast_bytes:
+        return None
+    _write_zip(out, writer, body, {}, {})
+    written = out.getvalue()
+    return written if len(written) <= LIMITS.stored_forecast_bytes else None
+
+
+def stored_forecast(stored: bytes) -> Forecast | None:
+    """The forecast that stands beside a stored measurement and reads it.
+
+    Args:
+        stored: The answer of a release, as a ledger has it.
+
+    Returns:
+        The forecast, divided as the measurement was; None where none stands there, as beside those
+        of earlier versions, or where this version cannot read it.
+    """
+    made, data = Measured.about(stored), Measured.forecast(stored)
+    if made is None or data is None:
+        return None
+    try:
+        with ZipFile(io.BytesIO(data)) as file:
+            forecast = ObjectReader(json.loads(file.read(OBJECTS)), file).release()["forecast"]
+    except Exception:  # objects of another version fail in as many ways as there are classes
+        return None
+    if not isinstance(forecast, Forecast):
+        return None
+    division = made.get("division")
+    if isinstance(division, dict):
+        records, is_counted = int(division["records"]), bool(division["is_counted"])
+        forecast = divided(forecast, records, is_counted=is_counted)
+    is_its = made.get("noise") == [law.as_json() for law in forecast.noise]
+    return forecast if is_its else None
 
 
 def _write_member(file: ZipFile, name: str, data: bytes) -> None:

@@ -7,7 +7,8 @@ than either (Gauss, Markov; Aitken 1936, "On least squares and linear combinatio
 Where cells and measured values can be written down, this is done for all of them at once: with M
 all measured queries and V the variances of their noise, ``R = F M+ `` in the metric of ``V^-1`` is
 the best linear unbiased estimate of every answer, also of queries that only one release was asked
-(`PooledMatrix`). Else query by query, where several releases answer it (`PooledQueries`).
+(`PooledMatrix`). Else query by query, where several releases answer it (`PooledQueries`), or tell
+it by sums of what they answer (`RolledUp`).
 
 Either is a strategy like others: the blocks of all releases are its blocks, so roll-ups, quantiles,
 combinations, covariances, intervals, projection and files follow as for a single release.
@@ -38,6 +39,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost, composed_epsilon, rho_of
 from sfumato.refine.consistency import Projection
+from sfumato.release.answers import Rollup, rollups_of
 from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.release import Release
 from sfumato.release.release_limits import LIMITS
@@ -48,7 +50,7 @@ from sfumato.workload.constraints import Constraints
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Statistic, Workload
 
-__all__ = ["PooledForecast", "PooledMatrix", "PooledQueries", "combine"]
+__all__ = ["PooledForecast", "PooledMatrix", "PooledQueries", "RolledUp", "combine"]
 
 MECHANISM = "combined"
 
@@ -363,22 +365,115 @@ def _pooled(
     workload: Workload, places: Sequence[Sequence[tuple[int, int]]], forecasts: Sequence[Forecast]
 ) -> Strategy:
     """The best estimate from all measured values where it can be written down."""
-    strategies = tuple(f.strategy for f in forecasts)
+    strategies: tuple[Strategy, ...] = tuple(f.strategy for f in forecasts)
     blocks = [block for s in strategies for block in s.blocks]
     own = tuple(v for f in forecasts for v in f.block_variances)
     noise: Noise = "laplace" if any(s.noise == "laplace" for s in strategies) else "gaussian"
     matrices = _best_matrices(workload, [b.term for b in blocks], own)
     if matrices is not None:
         return PooledMatrix(MECHANISM, noise, workload, blocks, own=own, matrices=matrices)
+    answered = [list(place) for place in places]
+    parts = tuple(_extended(f, workload, answered, number) for number, f in enumerate(forecasts))
     return PooledQueries(
         MECHANISM,
         noise,
         workload,
         blocks,
         own=own,
-        parts=strategies,
-        places=tuple(tuple(p) for p in places),
+        parts=parts,
+        places=tuple(tuple(p) for p in answered),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class RolledUp(Strategy):
+    """A strategy that also answers what is rolled up from its groups, as further groups."""
+
+    base: Strategy = field(kw_only=True)
+    rollups: tuple[Rollup, ...] = field(kw_only=True)
+
+    def _rollup(self, term: int) -> Rollup | None:
+        own = len(self.base.workload.terms)
+        return None if term < own else self.rollups[term - own]
+
+    def answer(self, term: int, values: Sequence[Array]) -> Array:
+        """Those of the strategy, or sums and differences of them."""
+        rollup = self._rollup(term)
+        if rollup is None:
+            return self.base.answer(term, values)
+        return rollup.answers(self.base.answer(rollup.term, values))
+
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
+        """The variance of every answer."""
+        if self._rollup(term) is None:
+            return self.base.variances(term, block_variances)
+        return self._moments(term, block_variances)[0]
+
+    def effective_terms(self, term: int) -> Array:
+        """``(sum e)^2 / sum e^2`` over the measured values of every answer."""
+        if self._rollup(term) is None:
+            return self.base.effective_terms(term)
+        second, fourth = self._moments(term, [1 / share**2 for share in self.shares])
+        shapes = np.divide(second**2, fourth, out=np.ones_like(second), where=fourth > 0)
+        return np.full_like(shapes, np.inf) if self.noise == "gaussian" else shapes
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """``R'c``."""
+        rollup = self._rollup(term)
+        if rollup is None:
+            return self.base.adjoint(term, coefficients)
+        return self.base.adjoint(rollup.term, rollup.adjoint(coefficients))
+
+    def describe(self) -> list[str]:
+        """As the strategy: nothing more is measured."""
+        return self.base.describe()
+
+    def _moments(self, term: int, variances: Sequence[float]) -> tuple[Array, Array]:
+        """The sums of squared parts, and of their squares, of every answer that is rolled up."""
+        rollup = self._rollup(term)
+        assert rollup is not None  # noqa: S101
+        moments = rollup.moments(self.base, variances)
+        assert moments is not None  # noqa: S101  `_best_rollup` has seen to it
+        return moments
+
+
+def _extended(
+    forecast: Forecast, workload: Workload, places: list[list[tuple[int, int]]], part: int
+) -> Strategy:
+    """The strategy of a release with the groups of others that it can tell, noted in ``places``."""
+    strategy = forecast.strategy
+    rollups: list[Rollup] = []
+    for term, place in zip(workload.terms, places, strict=True):
+        if any(p == part for p, _ in place):
+            continue
+        rollup = _best_rollup(forecast, term)
+        if rollup is not None:
+            place.append((part, len(strategy.workload.terms) + len(rollups)))
+            rollups.append(rollup)
+    if not rollups:
+        return strategy
+    return RolledUp(
+        strategy.mechanism,
+        strategy.noise,
+        strategy.workload,
+        strategy.blocks,
+        base=strategy,
+        rollups=tuple(rollups),
+    )
+
+
+def _best_rollup(forecast: Forecast, term: Term) -> Rollup | None:
+    """The way to tell a group from those of a release that errs least; None if there is none."""
+    target = term.as_product()
+    if target is None or target.rows > LIMITS.pooled_rollup_rows:
+        return None
+    best: tuple[float, Rollup] | None = None
+    for rollup in rollups_of(forecast.workload, target)[: LIMITS.rollup_groups]:
+        moments = rollup.moments(forecast.strategy, forecast.block_variances)
+        if moments is not None:
+            error = float(moments[0].sum())
+            best = min(best or (error, rollup), (error, rollup), key=lambda one: one[0])
+    return None if best is None else best[1]
 
 
 def _best_matrices(

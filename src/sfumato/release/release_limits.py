@@ -46,6 +46,8 @@ class ReleaseLimits:
     """Measured values of all of them: a singular value decomposition of some seconds."""
     pooled_entries: int = 2**23
     """Queries times measured values: 64 MiB."""
+    pooled_rollup_rows: int = 2**10
+    """Answers of a group that is also told by sums of another release's: each is followed back."""
     pooled_rank: float = 1e-10
     """Singular values below this part of the greatest count as none."""
 
@@ -111,6 +113,11 @@ class ReleaseLimits:
     """Pairs that no released table holds whose association is listed: all of 63 attributes."""
     quality_bars: int = 30
     """Bars of each part of the picture."""
+
+    # object_file
+    stored_forecast_bytes: int = 2**20
+    """Bytes of what stands beside a measurement in a ledger, so that sessions read it without its
+    plan: 2 to 4 KB as a rule; dense strategies can have more than the measurement itself."""
 
     # report
     page_bytes: int = 5_000_000

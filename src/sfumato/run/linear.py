@@ -19,7 +19,7 @@ from fractions import Fraction
 from math import inf
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
@@ -853,7 +853,7 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
     """A plan with the view of its measurement that is published.
 
     ``public`` are records that anybody may see; ``former`` are keys under which an earlier version
-    may have stored the same request.
+    may have stored the same request; ``described`` is what reads the measurement without the plan.
     """
 
     plan: Plan
@@ -863,6 +863,7 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
     public: object = None
     former: tuple[str, ...] = ()
     guess: PublicRecords | None = None
+    described: bytes | None = None
 
     def request(self) -> dict[str, object]:
         """The plan's: every view is one of the same measurement."""
@@ -939,6 +940,12 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
         self._check_intervals(plan, self.constraints)
         return replace(self, plan=plan)
 
+    def for_ledger(self) -> LinearRun:
+        """With what reads the measurement, so that sessions of the same ledger answer from it."""
+        from sfumato.release.object_file import forecast_bytes
+
+        return replace(self, described=forecast_bytes(self.plan.forecast))
+
     def _check_intervals(self, plan: Plan, constraints: Constraints | None) -> None:
         """Refuse intervals other than those of the noise that there are not for this plan."""
         if self.intervals != "noise":
@@ -983,7 +990,7 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
 
         blocks = plan.strategy.blocks
         measured = measure_in_turn(exact, blocks, plan.noise, divide, progress=progress)
-        return measured.to_bytes(about)
+        return measured.to_bytes(about, self.described)
 
     def publish(
         self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
@@ -1010,6 +1017,11 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
         )
 
 
+_RELEASE: Final = {"request": "release 2"}
+RELEASE_REQUEST: Final = canonical_json(_RELEASE)[1:-1]
+"""What the requests of releases of linear plans have in them."""
+
+
 def request_of(
     workload: Workload,
     budget: Budget,
@@ -1024,7 +1036,7 @@ def request_of(
     Projection, constraints, intervals and level are views of the same measurement.
     """
     return {
-        "request": "release 2",
+        **_RELEASE,
         "workload": workload.normal.key,
         "mechanism": mechanism or "best",
         "objective": objective,

@@ -117,6 +117,7 @@ def run(plan: Runnable[Exact, Result], access: Access) -> Result:
             stored, plan = reading
             return plan.publish(stored.answer, stored.entry, True, access.progress)
         ledger.check_unit(plan.guarantee.unit)
+        plan = plan.for_ledger()
     key = access.key or plan.key()
     answer, is_stored = _measured(plan, table, ledger, key, access)
     del table  # below this line everything is public
@@ -328,6 +329,10 @@ class Runnable(Protocol[Exact, Published]):
     def for_table(self, table: Table | None) -> Self:
         """This as it is run on a table of this kind."""
         del table
+        return self
+
+    def for_ledger(self) -> Self:
+        """This as a ledger keeps its answer; runs before the debit."""
         return self
 
     def count(self, table: Table | None, progress: Progress | None) -> Exact:

@@ -16,6 +16,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from math import inf, isfinite, sqrt
 from threading import Lock, RLock
+from time import sleep
 from typing import Final, TypeVar
 
 import numpy as np
@@ -80,7 +81,7 @@ from sfumato.session.purchases import (
     offer,
     single_draw,
 )
-from sfumato.session.scope import KnownNumber, ScopeMeasured
+from sfumato.session.scope import KnownNumber, LedgerReleases, ScopeMeasured, tells_of
 from sfumato.session.session_answers import (
     Answer,
     Calibration,
@@ -158,6 +159,7 @@ class SessionState:
         *,
         is_dummy: bool,
         take_over: bool,
+        uses_releases: bool = True,
     ) -> None:
         self.plan, self.ledger, self.name, self.is_dummy = plan, ledger, name, is_dummy
         self.lock = RLock()
@@ -178,14 +180,17 @@ class SessionState:
         self.groups: dict[str, GroupMeasurement] = {}
         self._group_numbers: dict[str, int] = {}
         self._unread_groups: list[GroupMeasurement | Purchase] = []
+        self._takes_over = take_over
         self._sequence = 0  # measurements of many answers, and purchases, in the ledger
         self._purchases: dict[str, list[BoughtNumber]] = {}
         self._bought_keys: set[str] = set()  # of questions, also of those of many answers
         self._knowledge = Knowledge(plan.level)
         self._known_groups: dict[str, tuple[ScopeMeasured, LinearEstimates] | None] = {}
         self.scope: ScopeMeasured | None = None
+        self.releases: list[str] = []  # keys of those in use
+        self._ledger_releases = LedgerReleases(ledger, plan, name) if uses_releases else None
         self._open_scope()
-        self._read_groups()
+        self.refresh()
         self._replay()
 
     def _open_scope(self) -> None:
@@ -220,8 +225,7 @@ class SessionState:
                 "the newest backup"
             )
         measured = Measured.from_bytes(stored, reader.plan.noise)
-        self.scope = ScopeMeasured(reader.plan.forecast, measured, self.plan.level)
-        self._knowledge.add_source(self.scope)
+        self.scope = self._knowledge.add_source(reader.plan.forecast, measured)
 
     def _measure_scope(self, plan: Plan, key: str) -> Entry:
         plan.resources().check()
@@ -256,11 +260,25 @@ class SessionState:
         """
         estimates = self._usable(release)
         assert estimates.measured is not None  # noqa: S101
-        forecast, measured = estimates.forecast, estimates.measured
-        if any(_is_same(source.measured, measured) for source in self._knowledge.sources):
-            return  # the same measurement is no second one
-        self._knowledge.add_source(ScopeMeasured(forecast, measured, self.plan.level))
+        self._knowledge.add_source(estimates.forecast, estimates.measured)
+        record = release.provenance.get("ledger")
+        key = record.get("key") if isinstance(record, Mapping) else None
+        self._used(str(key) if key else "a release without a ledger")
+
+    def _used(self, key: str) -> None:
+        """Note a release that is in use."""
+        if key not in self.releases:
+            self.releases.append(key)
         self._known_groups.clear()
+
+    def refresh(self) -> None:
+        """Read what the ledger has got since: measurements of the session, and releases."""
+        self._read_groups()
+        if self._ledger_releases is None:
+            return
+        for key, forecast, measured in self._ledger_releases.new():
+            self._knowledge.add_source(forecast, measured)
+            self._used(key)
 
     def _usable(self, release: Release) -> LinearEstimates:
         """The estimates of a release that this session may use."""
@@ -282,10 +300,7 @@ class SessionState:
                 "that is known; this one is adaptive or biased: sf.open_session(..., "
                 "start=release) starts the estimate from it"
             )
-        forecast, plan = estimates.forecast, self.plan
-        mine = (plan.domain, plan.neighbours, plan.unit)
-        theirs = (forecast.workload.domain, forecast.neighbours, forecast.unit)
-        if mine != theirs:
+        if not tells_of(estimates.forecast, self.plan):
             raise PlanError(
                 "the release is about another domain, other neighbours or another privacy unit "
                 "than the session (or about values inside of bins); only one about the same "
@@ -338,17 +353,15 @@ class SessionState:
 
     def _why_known(self, question: Question) -> str:
         """Where a known answer comes from."""
-        scope, number = self.scope, self.knowledge(question)
-        is_scope_alone = scope is not None and number is scope.number(question)
-        return IN_SCOPE if is_scope_alone else BOUGHT
+        number = self.knowledge(question)
+        for source in self._knowledge.sources:
+            if number is source.number(question):
+                return IN_SCOPE if source is self.scope else IN_RELEASE
+        return BOUGHT
 
     def known_group(self, question: GroupQuestion) -> GroupAnswer | None:
         """The answer to a question of many answers that follows from the scope or a release."""
-        if question.key not in self._known_groups:
-            if len(self._known_groups) >= LIMITS.groups_in_memory:
-                self._known_groups.clear()
-            self._known_groups[question.key] = self._told(question)
-        telling = self._known_groups[question.key]
+        telling = self._telling(question)
         if telling is None:
             return None
         source, estimates = telling
@@ -363,16 +376,16 @@ class SessionState:
             answer, why=why, answers=tuple(replace(one, why=why) for one in answer.answers)
         )
 
-    def _told(self, question: GroupQuestion) -> tuple[ScopeMeasured, LinearEstimates] | None:
+    def _telling(self, question: GroupQuestion) -> tuple[ScopeMeasured, LinearEstimates] | None:
         """The source that tells all numbers of a question with the least error of them all."""
-        best: tuple[float, ScopeMeasured, LinearEstimates] | None = None
-        for source in self._knowledge.sources:
-            estimates = source.estimates(question.workload)
-            if estimates is not None:
-                rmse = estimates.forecast.rmse
-                if best is None or rmse < best[0]:
-                    best = rmse, source, estimates
-        return None if best is None else best[1:]
+        key, groups = question.key, self._known_groups
+        if key not in groups:
+            if len(groups) >= LIMITS.groups_in_memory:
+                groups.clear()
+            each = ((s, s.estimates(question.workload)) for s in self._knowledge.sources)
+            told = [(s, estimates) for s, estimates in each if estimates is not None]
+            groups[key] = min(told, key=lambda one: one[1].forecast.rmse, default=None)
+        return groups[key]
 
     def why(self, question: Question, answer: Answer) -> str:
         """Why an answer came about as it did; empty in sessions without a scope."""
@@ -435,19 +448,13 @@ class SessionState:
         self, questions: Sequence[Question], analyst: str | None
     ) -> dict[str, PendingAnswer | Answer | SfumatoError]:
         """Stored answers, answers on their way, and tests of what is new, by key."""
-        outcomes: dict[str, PendingAnswer | Answer | SfumatoError] = {}
-        new: dict[str, Question] = {}
-        for question in questions:
-            key = question.key
-            if key in outcomes or key in new:
-                continue
-            earlier = self.pending.get(key) or self.earlier(question)
-            if earlier is None:
-                new[key] = question
-            elif isinstance(earlier, Answer):
-                outcomes[key] = replace(earlier, is_stored=earlier.how != "known")
-            else:
-                outcomes[key] = earlier
+        outcomes, new = self._earlier(questions)
+        known = (one.how == "known" for one in outcomes.values() if isinstance(one, Answer))
+        if new or any(known):
+            seen = self.measurements
+            self.refresh()
+            if self.measurements != seen:
+                outcomes, new = self._earlier(questions)
         if not new:
             return outcomes
         _check_analyst(analyst)
@@ -462,20 +469,40 @@ class SessionState:
                 ready.append(question)
         return outcomes | self._tested(ready, analyst)
 
+    def _earlier(
+        self, questions: Sequence[Question]
+    ) -> tuple[dict[str, PendingAnswer | Answer | SfumatoError], dict[str, Question]]:
+        """What there is for nothing, or is on its way, by key; and what is new."""
+        outcomes: dict[str, PendingAnswer | Answer | SfumatoError] = {}
+        new: dict[str, Question] = {}
+        for question in questions:
+            key = question.key
+            if key in outcomes or key in new:
+                continue
+            earlier = self.pending.get(key) or self.earlier(question)
+            if earlier is None:
+                new[key] = question
+            elif isinstance(earlier, Answer):
+                outcomes[key] = replace(earlier, is_stored=earlier.how != "known")
+            else:
+                outcomes[key] = earlier
+        return outcomes, new
+
     def ask_group(self, question: GroupQuestion, analyst: str | None) -> GroupAnswer:
         """The stored answer to a question of many answers, or a new one: one debit, all or nothing.
 
         Privacy: docs/proofs/online.md, Theorem 5: the debit comes before the noise, which is that
         of the plan; where the process dies between them, the debit is spent and nothing was told.
         """
-        self._read_groups()  # others may have asked meanwhile
-        free = self.bought_group(question) or self.known_group(question)
-        if free is not None:
-            return free
-        stored = self.stored_group(question)
-        if stored is not None:
-            return stored
         _check_analyst(analyst)
+
+        def stored() -> GroupAnswer | None:
+            return self.free_group(question) or self.stored_group(question)
+
+        return self._paid_once(stored, lambda number: self._pay_group(question, number, analyst))
+
+    def _pay_group(self, question: GroupQuestion, number: int, analyst: str | None) -> GroupAnswer:
+        """Debit, draw and store one measurement of all numbers of a question."""
         if self.ledger.is_frozen():
             raise LedgerFrozen(_FROZEN)
         self.epochs.check_more()
@@ -483,7 +510,7 @@ class SessionState:
         plan = run.plan
         blocks = plan.strategy.blocks
         exact = self._exact.counted(plan.workload.domain, blocks)
-        number, epochs = self._sequence + 1, self._read
+        epochs = self._read
 
         def start(entry: Entry) -> tuple[GroupMeasurement, bytes, tuple[()]]:
             self._sequence = number
@@ -502,18 +529,94 @@ class SessionState:
         self._read_paid()
         return self._published(question, measurement, entry, is_stored=False)
 
-    def bought_group(self, question: GroupQuestion) -> GroupAnswer | None:
-        """The answer to a question of many answers by all that was paid for, if it was bought."""
-        is_bought = question.key in self._bought_keys and bool(question.cells())
-        return self.group_answer(question, None) if is_bought else None
+    def _paid_once(self, answered: Callable[[], A | None], pay: Callable[[int], A]) -> A:
+        """What is known by now; else what ``pay`` gives for the next number of the session.
 
-    def stored_group(self, question: GroupQuestion) -> GroupAnswer | None:
-        """The answer that was given before, or whose parts all were; None if there is none."""
+        A number is one debit: whoever comes second waits for what the first one measures, and looks
+        again (docs/proofs/online.md, Theorem 5).
+
+        Raises:
+            LedgerError: Another process has been measuring for long.
+        """
+        for _ in range(LIMITS.measurement_looks):
+            self.refresh()
+            answer = answered()
+            if answer is not None:
+                return answer
+            number = self._sequence + 1
+            if not self._is_under_way(self.ledger.entry(self._group_key(number))):
+                try:
+                    return pay(number)
+                except LedgerError:
+                    is_taken = self.ledger.entry(self._group_key(number)) is not None
+                    if self._sequence == number or not is_taken:
+                        raise
+            sleep(LIMITS.measurement_pause)
+        raise LedgerError(
+            "another process is measuring for this session; ask again, or open the session with "
+            "take_over=True if that one is known to be gone (what it debited is then spent)"
+        )
+
+    def _is_under_way(self, entry: Entry | None) -> bool:
+        """Whether somebody who may live is about to answer a debit."""
+        if entry is None or entry.state != "reserved" or self._takes_over:
+            return False
+        return bool(entry.owner) and not is_gone(entry.owner)
+
+    def free_group(self, question: GroupQuestion) -> GroupAnswer | None:
+        """The answer to a question of many answers that follows from what was paid for.
+
+        As it was measured, from one source for all of its numbers, or number by number from all
+        that is known of each: the first of these with the least typical error.
+        """
+        ways = self._group_ways(question)
+        least = min((error for error, _ in ways), default=0.0)
+        for error, way in ways:
+            if error <= least * (1 + LIMITS.error_rounding):
+                return way()
+        return None
+
+    def is_free_group(self, question: GroupQuestion) -> bool:
+        """Whether `free_group` has an answer."""
+        return bool(self._group_ways(question))
+
+    def _group_ways(
+        self, question: GroupQuestion
+    ) -> list[tuple[float, Callable[[], GroupAnswer | None]]]:
+        """The ways to answer a question of many answers for nothing, with their typical errors."""
+        ways: list[tuple[float, Callable[[], GroupAnswer | None]]] = []
         measurement = self.groups.get(question.key)
         if measurement is not None:
-            entry = self.ledger.entry(self._group_key(self._group_numbers[question.key]))
-            assert entry is not None  # noqa: S101
-            return self._published(question, measurement, entry, is_stored=True)
+            ways.append((question.plan.rmse, lambda: self._measured_group(question, measurement)))
+        telling = self._telling(question)
+        if telling is not None:
+            ways.append((telling[1].forecast.rmse, lambda: self.known_group(question)))
+        cells = self._cells_error(question)
+        if cells is not None:
+            ways.append((cells, lambda: self.group_answer(question, None)))
+        return ways
+
+    def _cells_error(self, question: GroupQuestion) -> float | None:
+        """The typical error of the numbers of a question, each from all that is known of it."""
+        is_apart = len(self._knowledge.sources) > 1 or self._knowledge.has_draws
+        if not (is_apart or question.key in self._bought_keys):
+            return None
+        numbers = [self.knowledge(cell) for cell in question.cells()]
+        errors = [number.standard_error for number in numbers if number is not None]
+        if not errors or len(errors) < len(numbers):
+            return None
+        return float(np.sqrt(np.mean(np.square(errors))))
+
+    def _measured_group(
+        self, question: GroupQuestion, measurement: GroupMeasurement
+    ) -> GroupAnswer:
+        """The answer that was measured before."""
+        entry = self.ledger.entry(self._group_key(self._group_numbers[question.key]))
+        assert entry is not None  # noqa: S101
+        return self._published(question, measurement, entry, is_stored=True)
+
+    def stored_group(self, question: GroupQuestion) -> GroupAnswer | None:
+        """The answer of which all parts were given before, one by one; None if there is none."""
         answers = []
         for cell in question.cells():
             answer = self.stored(cell.key)
@@ -555,8 +658,13 @@ class SessionState:
         self._unread_groups.append(purchase)
 
     def _read_groups(self) -> None:
-        """Read the measurements of the session that the ledger has and that are not read yet."""
+        """Read the measurements of the session that the ledger has and that are not read yet.
+
+        In their order: where one is under way elsewhere, later ones wait for it.
+        """
         while (entry := self.ledger.entry(self._group_key(self._sequence + 1))) is not None:
+            if self._is_under_way(entry):
+                break  # its answer will be read in its turn
             self._sequence += 1
             bought = json.loads(entry.request).get("bought")
             if bought is not None:
@@ -627,19 +735,26 @@ class SessionState:
         Privacy: docs/proofs/online.md, Theorem 8: the debit comes before the noise, which is fresh;
         where the process dies between them, the debit is spent and nothing was told.
         """
-        self._read_groups()  # others may have bought it meanwhile
-        before, one = self.knowledge(question), self.offer(question, error)
-        if one is None:
-            assert before is not None  # noqa: S101
-            why = f"{self._why_known(question)}; its error of {before.standard_error:.3g} is enough"
-            answer = self._known(question, before, why)
+
+        def known() -> Answer | None:
+            number = self.knowledge(question)
+            if number is None or self.offer(question, error) is not None:
+                return None
+            why = f"{self._why_known(question)}; its error of {number.standard_error:.3g} is enough"
+            answer = self._known(question, number, why)
             return replace(answer, is_stored=question.key in self._purchases)
-        self._check_purchase(one, question, error, analyst)
-        self._buy(question, one, error, analyst)
-        after = self.knowledge(question)
-        assert after is not None  # noqa: S101
-        answer = self._known(question, after, _bought_because(before))
-        return replace(answer, how="paid", cost=tuple(one.cost.as_json()))
+
+        def pay(at: int) -> Answer:
+            before, one = self.knowledge(question), self.offer(question, error)
+            assert one is not None  # noqa: S101  else it is known
+            self._check_purchase(one, question, error, analyst)
+            self._buy(question, one, (at, error), analyst)
+            after = self.knowledge(question)
+            assert after is not None  # noqa: S101
+            answer = self._known(question, after, _bought_because(before))
+            return replace(answer, how="paid", cost=tuple(one.cost.as_json()))
+
+        return self._paid_once(known, pay)
 
     def ask_group_within(
         self, question: GroupQuestion, error: float, analyst: str | None
@@ -650,12 +765,19 @@ class SessionState:
 
         Privacy: docs/proofs/online.md, Theorem 8.
         """
-        self._read_groups()
-        one = self.group_offer(question, error)
-        if one is not None:
+
+        def known() -> GroupAnswer | None:
+            one = self.group_offer(question, error)
+            return self.group_answer(question, None) if one is None else None
+
+        def pay(at: int) -> GroupAnswer:
+            one = self.group_offer(question, error)
+            assert one is not None  # noqa: S101  else it is known
             self._check_purchase(one, question, error, analyst)
-            self._buy_group(question, one, error, analyst)
-        return self.group_answer(question, one)
+            self._buy_group(question, one, (at, error), analyst)
+            return self.group_answer(question, one)
+
+        return self._paid_once(known, pay)
 
     def group_offer(self, question: GroupQuestion, error: float) -> GroupOffer | None:
         """The one measurement of all cells that is missing for an error; None if none is.
@@ -741,7 +863,9 @@ class SessionState:
             )
         return f"{words}; for what is left an error of {least:.3g} can be had{aside}"
 
-    def _buy(self, question: Question, one: Offer, error: float, analyst: str | None) -> None:
+    def _buy(
+        self, question: Question, one: Offer, place: tuple[int, float], analyst: str | None
+    ) -> None:
         """Debit, draw and store one measurement of a question."""
         moved = self.moved(question)
         self._exact.prepare(question.attributes)
@@ -757,10 +881,14 @@ class SessionState:
             noisy = self._exact.noisy(question, one.law, self._random) * unit
             return (BoughtNumber(question, noisy, law, one.half),)
 
-        self._bought(question.key, one, error, about, drawn, analyst, (True, 1.0))
+        self._bought(question.key, one, place, about, drawn, analyst, (True, 1.0))
 
     def _buy_group(
-        self, question: GroupQuestion, one: GroupOffer, error: float, analyst: str | None
+        self,
+        question: GroupQuestion,
+        one: GroupOffer,
+        place: tuple[int, float],
+        analyst: str | None,
     ) -> None:
         """Debit, draw and store one measurement of all cells of a question."""
         run, cells = LinearRun(one.plan).checked(None), self._cells(question)
@@ -777,13 +905,13 @@ class SessionState:
 
         about = {"measured": plan.request()}
         use = question.can_be_learnt, apart(plan)
-        self._bought(question.key, one, error, about, drawn, analyst, use)
+        self._bought(question.key, one, place, about, drawn, analyst, use)
 
     def _bought(
         self,
         key: str,
         one: Offer | GroupOffer,
-        error: float,
+        place: tuple[int, float],
         about: Mapping[str, object],
         drawn: Callable[[], tuple[BoughtNumber, ...]],
         analyst: str | None,
@@ -791,12 +919,13 @@ class SessionState:
     ) -> None:
         """Debit a measurement, draw it, store it, and learn it.
 
-        ``use``: whether the estimate learns it, and `Purchase.apart`.
+        ``place``: under which number of the session, and for which error; ``use``: whether the
+        estimate learns it, and `Purchase.apart`.
 
         Privacy: the cost is debited first, under the next number of the session; where what
         follows fails, the debit stays and counts as spent.
         """
-        number, epochs = self._sequence + 1, self._read
+        (number, error), epochs = place, self._read
         request = {
             "session": self.name,
             "bought": key,
@@ -1024,7 +1153,11 @@ class SessionState:
     def _counted(self, law: NoiseLaw, cost: Cost, analyst: str | None) -> float:
         """The number of records with noise; a debit whose answer was lost costs epochs."""
         number = 1
-        while self.ledger.entry(self._records_key(number)) is not None:
+        while (entry := self.ledger.entry(self._records_key(number))) is not None:
+            if self._is_under_way(entry):
+                raise LedgerError(
+                    "another process is counting the records for this session; ask again"
+                )
             number += 1
         self.epochs.lost = (number - 1) * self.plan.epochs_per_count
         if self.epochs.parts_left() < 1:
@@ -1091,14 +1224,6 @@ def caught(action: Callable[[A], B], argument: A) -> B | SfumatoError:
         return action(argument)
     except SfumatoError as error:
         return error
-
-
-def _is_same(one: Measured, other: Measured) -> bool:
-    """Whether two measurements are one and the same."""
-    return len(one.measurements) == len(other.measurements) and all(
-        np.array_equal(a.units, b.units)
-        for a, b in zip(one.measurements, other.measurements, strict=True)
-    )
 
 
 def _bought_because(before: KnownNumber | None) -> str:

@@ -74,6 +74,10 @@ class SessionLedger(DebitLedger, Protocol):
         """The latest debit of a key."""
         ...
 
+    def keys_after(self, after: int, part: str) -> tuple[int, tuple[str, ...]]:
+        """Keys of debits since a record whose request has a text in it, and the newest record."""
+        ...
+
     def state(self, name: str) -> State | None:
         """A private state."""
         ...
@@ -173,6 +177,10 @@ class MemoryLedger:
     def entry(self, key: str) -> Entry | None:
         """The debit of a key."""
         return self._entries.get(key)
+
+    def keys_after(self, after: int, part: str) -> tuple[int, tuple[str, ...]]:  # noqa: ARG002
+        """None: it has what the session itself has measured."""
+        return after, ()
 
     def state(self, name: str) -> State | None:
         """A private state."""

@@ -39,7 +39,8 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import LedgerError, PlanError
-from sfumato.planning.forecast import CombinationError
+from sfumato.measurement import Measured
+from sfumato.planning.forecast import CombinationError, Forecast
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import SMOOTH, NoiseTails
@@ -510,6 +511,7 @@ class Knowledge:
     def __init__(self, level: float) -> None:
         self.level = level
         self.sources: tuple[ScopeMeasured, ...] = ()
+        self._ranks = 0  # sources so far
         self._tested: dict[str, KnownNumber] = {}
         self._own: dict[str, list[KnownNumber]] = {}
         self._draws: dict[str, list[tuple[KnownNumber, float]]] = {}
@@ -519,12 +521,19 @@ class Knowledge:
         self._pulls: dict[tuple[int, str], tuple[KnownNumber, Mapping[int, Array]] | None] = {}
         self._numbers: OrderedDict[str, KnownNumber | None] = OrderedDict()
 
-    def add_source(self, source: ScopeMeasured) -> None:
-        """A measurement of many values: the scope, or a release."""
-        self.sources = (*self.sources, source)
+    def add_source(self, forecast: Forecast, measured: Measured) -> ScopeMeasured:
+        """Take a measurement of many values, the scope or a release; the same one counts once.
+
+        Of more than can be gone through for every question the first and the latest ones are.
+        """
         for one in self.sources:
-            one.among(len(self.sources))
+            if _is_same(one.measured, measured):
+                return one
+        self._ranks += 1
+        source = ScopeMeasured(forecast, measured, self.level, self._ranks)
+        self.sources = (*self.sources[:1], *(*self.sources[1:], source)[1 - LIMITS.sources :])
         self._changed()
+        return source
 
     def add_tested(self, key: str, number: KnownNumber) -> None:
         """The answer that an epoch paid for: it exists since a test found the estimate wrong."""
@@ -565,7 +574,12 @@ class Knowledge:
     @property
     def measurements(self) -> int:
         """How many there are: with one more, answers of other questions may be more precise."""
-        return self._count + len(self.sources)
+        return self._count + self._ranks
+
+    @property
+    def has_draws(self) -> bool:
+        """Whether single questions were measured that others may be combined from."""
+        return bool(self._draws)
 
     def holds(self, question: Question) -> bool:
         """Whether a source tells the question."""
@@ -734,6 +748,14 @@ class Knowledge:
         precisions = [one.standard_error**-2 for one, _ in draws]
         safe = sum(p * half for p, (_, half) in zip(precisions, draws, strict=True))
         return _Drawn(self._questions[key], number, safe / sum(precisions))
+
+
+def _is_same(one: Measured, other: Measured) -> bool:
+    """Whether two measurements are one and the same."""
+    return len(one.measurements) == len(other.measurements) and all(
+        np.array_equal(a.units, b.units)
+        for a, b in zip(one.measurements, other.measurements, strict=True)
+    )
 
 
 def _diagonal(parts: Sequence[Array]) -> Array:

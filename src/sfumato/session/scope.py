@@ -23,16 +23,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
-from math import inf, log, sqrt
+from math import inf, log, pi, sqrt
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.errors import LedgerError, PlanError, TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import CombinationError, Forecast
 from sfumato.release.linear_estimates import LinearEstimates
+from sfumato.release.object_file import stored_forecast
 from sfumato.release.pooled import PooledMatrix
+from sfumato.run.linear import RELEASE_REQUEST
 from sfumato.session.histogram import NoisyTable
 from sfumato.session.session_limits import LIMITS
 from sfumato.text import listing, shown
@@ -45,8 +47,19 @@ from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
+    from sfumato.session.epochs import SessionLedger
+    from sfumato.session.session_plan import SessionParameters
 
-__all__ = ["KnownNumber", "Scope", "ScopeMeasured", "conditions", "scope_workload", "span_weights"]
+__all__ = [
+    "KnownNumber",
+    "LedgerReleases",
+    "Scope",
+    "ScopeMeasured",
+    "conditions",
+    "scope_workload",
+    "span_weights",
+    "tells_of",
+]
 
 
 class HasError(Protocol):
@@ -169,20 +182,16 @@ class ScopeMeasured:
     Args:
         forecast: That of the plan that measured it.
         measured: The noisy values.
-        level: The probability with which all intervals hold together.
+        level: The probability with which joint intervals of all sources hold together.
+        rank: Which source of the session it is, from 1: the scope, then releases as they came.
     """
 
-    def __init__(self, forecast: Forecast, measured: Measured, level: float) -> None:
+    def __init__(self, forecast: Forecast, measured: Measured, level: float, rank: int = 1) -> None:
         self.forecast, self.measured, self.level = forecast, measured, level
         self._values = [m.values for m in measured.measurements]
         self._numbers: OrderedDict[str, KnownNumber | None] = OrderedDict()
-        self._sources = 1
-
-    def among(self, sources: int) -> None:
-        """Joint intervals of so many sources hold together: each has its part of the chance."""
-        if sources != self._sources:
-            self._sources = sources
-            self._numbers.clear()
+        # A part of the chance for each source, however many there will be: sum of 6/(pi i)^2 is 1.
+        self._share = 6 / (pi * rank) ** 2
 
     def holds(self, question: Question) -> bool:
         """Whether a question is a linear combination of the scope's queries."""
@@ -213,7 +222,7 @@ class ScopeMeasured:
             return None
         term, weights, law = best
         value = sum(float(w @ self._values[b]) for b, w in weights.items())
-        miss, is_joined = (1 - self.level) / self._sources, is_conjunction(question)
+        miss, is_joined = (1 - self.level) * self._share, is_conjunction(question)
         joint, stricter = (self._joint(term, is_joined, 1 - m) for m in (miss, miss / 2))
         return KnownNumber(value, law, joint, self.level, stricter), weights
 
@@ -359,6 +368,66 @@ class ScopeMeasured:
             return "outside the scope: it tells records apart that the scope does not"
         names = listing(question.attributes)
         return f"outside the scope: nothing in it is about {names} together"
+
+
+def tells_of(forecast: Forecast, plan: SessionParameters) -> bool:
+    """Whether a release is about what a session is about, without a bias.
+
+    Args:
+        forecast: That of the release.
+        plan: The parameters of the session.
+
+    Returns:
+        Whether domain, neighbours and privacy unit are the same.
+    """
+    mine = (plan.domain, plan.neighbours, plan.unit)
+    theirs = (forecast.workload.domain, forecast.neighbours, forecast.unit)
+    return mine == theirs and forecast.strategy.records is None
+
+
+class LedgerReleases:
+    """The releases of linear plans that a ledger has stored, as they come.
+
+    Those that earlier versions stored do not say how they are read, and are left out; so are those
+    of other domains, neighbours or units, and what sessions have measured.
+
+    Privacy: post-processing of what their own debits paid for.
+
+    Args:
+        ledger: That of the session.
+        plan: The parameters of the session.
+        name: Its name in the ledger.
+    """
+
+    def __init__(self, ledger: SessionLedger, plan: SessionParameters, name: str) -> None:
+        self._ledger, self._plan, self._own = ledger, plan, f"{name} "
+        self._seen = 0
+        self._waiting: list[str] = []
+
+    def new(self) -> list[tuple[str, Forecast, Measured]]:
+        """Those that were stored since the last call, by key, in the order of their debits."""
+        self._seen, keys = self._ledger.keys_after(self._seen, RELEASE_REQUEST)
+        self._waiting += [key for key in keys if not key.startswith(self._own)]
+        out, waiting = [], []
+        for key in self._waiting:
+            stored = self._ledger.answer(key)
+            if stored is not None:
+                out += self._read(key, stored)
+                continue
+            entry = self._ledger.entry(key)
+            if entry is not None and entry.state == "reserved":
+                waiting.append(key)
+        self._waiting = waiting
+        return out
+
+    def _read(self, key: str, stored: bytes) -> list[tuple[str, Forecast, Measured]]:
+        try:
+            forecast = stored_forecast(stored)
+            if forecast is None or not tells_of(forecast, self._plan):
+                return []
+            return [(key, forecast, Measured.from_bytes(stored, forecast.noise))]
+        except LedgerError:  # another kind of answer, or one for `sfumato ledger verify`
+            return []
 
 
 def span_weights(term: Term, question: Question) -> Array | None:

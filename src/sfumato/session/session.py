@@ -48,7 +48,7 @@ from sfumato.run.linear import plan as plan_release
 from sfumato.run.spine import Access, Lasting, opened
 from sfumato.session.answering import PendingAnswer, SessionState, caught
 from sfumato.session.epochs import MemoryLedger
-from sfumato.session.group_questions import IN_SCOPE, GroupAnswer, GroupQuestion, labelled_questions
+from sfumato.session.group_questions import GroupAnswer, GroupQuestion, labelled_questions
 from sfumato.session.histogram import Learning, Start
 from sfumato.session.purchases import GroupOffer, Offer, check_error, single_draw
 from sfumato.session.scope import Scope, conditions, scope_workload
@@ -122,6 +122,11 @@ class Session:
         return self._state.name
 
     @property
+    def releases(self) -> tuple[str, ...]:
+        """The keys in the ledger of the releases that questions are answered from."""
+        return tuple(self._state.releases)
+
+    @property
     def is_dummy(self) -> bool:
         """Whether the records are made up."""
         return self._state.is_dummy
@@ -171,7 +176,7 @@ class Session:
             partial(self._plan_at, work),
         )
         with self._state.lock:
-            if self._state.known_group(question) is None:
+            if not self._state.is_free_group(question):
                 question.plan  # noqa: B018  what cannot be planned is refused here
         return question
 
@@ -373,8 +378,9 @@ class Session:
         """Answer from a release in the same ledger as well: what was paid for is used.
 
         A question that follows from what the release measured is answered with the exact law of its
-        noise, for nothing, together with all that the session knows, each by its noise. It holds
-        for this session object: pass it again where the session is opened again.
+        noise, for nothing, together with all that the session knows, each by its noise. Unless the
+        session was opened with ``releases=()`` it does so itself; this is for releases that it was
+        told not to use, or that an earlier version stored, and holds for this session object.
 
         Privacy: post-processing of what was released. Neighbours: those of the session.
 
@@ -440,8 +446,7 @@ class Session:
     def _is_new(self, question: Question | GroupQuestion | SfumatoError) -> bool:
         state = self._state
         if isinstance(question, GroupQuestion):
-            ways = (state.bought_group, state.known_group, state.stored_group)
-            return all(way(question) is None for way in ways)
+            return not state.is_free_group(question) and state.stored_group(question) is None
         return (
             isinstance(question, Question)
             and state.pending.get(question.key) is None
@@ -525,6 +530,8 @@ class Session:
             PlanError: The error is no number above 0, or asked for of a mean or a quantile.
         """
         question, plan = self.read(request), self.plan
+        with self._state.lock:
+            self._state.refresh()
         if error is not None:
             if isinstance(question, GroupQuestion):
                 return self._group_offered(question, check_error(error))
@@ -622,21 +629,21 @@ class Session:
     def _group_forecast(self, question: GroupQuestion) -> QuestionForecast:
         level = self.plan.level
         with self._state.lock:
-            free = self._state.known_group(question)
+            free = self._state.free_group(question)
         if free is not None:
             halves = [(a.high or 0.0) - (a.low or 0.0) for a in free.answers]
             return QuestionForecast(
                 key=question.key,
                 question=question.text,
                 value=None,
-                is_stored=False,
+                is_stored=free.is_stored,
                 free_bound=max(halves) / 2,
                 paid_error=0.0,
                 paid_bound=0.0,
                 level=level,
                 cost=Cost(()),
                 paid_left=self.left().paid_answers,
-                why=IN_SCOPE,
+                why=free.why,
             )
         plan = question.plan
         widths = [float(plan.half_widths(t, level).max()) for t in range(len(plan.workload.terms))]
@@ -644,7 +651,7 @@ class Session:
             key=question.key,
             question=question.text,
             value=None,
-            is_stored=self.is_answered(question),
+            is_stored=not self._is_new(question),
             free_bound=None,
             paid_error=plan.rmse,
             paid_bound=max(widths),
@@ -758,7 +765,9 @@ class Session:
     def __repr__(self) -> str:
         kind = "dummy " if self.is_dummy else ""
         paid = f"{self._state.epochs.used} of {self.plan.updates} epochs paid for"
-        return f"<{kind}{self.name}: {paid}>"
+        used = len(self.releases)
+        more = f", {used} release{'s' * (used > 1)} of its ledger in use" if used else ""
+        return f"<{kind}{self.name}: {paid}{more}>"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise SfumatoError(
@@ -820,7 +829,7 @@ class SessionPlan(SessionParameters, Lasting):
         label: str = "",
         dummy: bool = False,
         take_over: bool = False,
-        releases: Sequence[Release] = (),
+        releases: Sequence[Release] | None = None,
     ) -> Session:
         """Open a session on a table, or go on with the one that its ledger knows.
 
@@ -835,16 +844,25 @@ class SessionPlan(SessionParameters, Lasting):
             dummy: Whether the records are made up and nothing is spent.
             take_over: Go on although the process that has the session may still live, because it
                 is known to be gone.
-            releases: Releases in the same ledger, from which questions are answered, too.
+            releases: Releases in the same ledger, from which questions are answered, too; None for
+                all that it has of this domain, also those that come later, and () for none.
 
         Returns:
             The session; close it when it is to go on in another process.
         """
         begun = _start(start, public, table, self.domain)
         access = Access(table, ledger, name)
-        session = self.begin(access, system_words(), begun, label, dummy=dummy, take_over=take_over)
+        session = self.begin(
+            access,
+            system_words(),
+            begun,
+            label,
+            dummy=dummy,
+            take_over=take_over,
+            uses_releases=releases is None,
+        )
         try:
-            for release in releases:
+            for release in releases or ():
                 session.use(release)
         except BaseException:
             session.close()
@@ -860,6 +878,7 @@ class SessionPlan(SessionParameters, Lasting):
         *,
         dummy: bool = False,
         take_over: bool = False,
+        uses_releases: bool = True,
     ) -> Session:
         """`open` with a start and a source of random words of one's own.
 
@@ -870,6 +889,7 @@ class SessionPlan(SessionParameters, Lasting):
             label: Tells sessions with equal arguments apart.
             dummy: Whether the records are made up and nothing is spent.
             take_over: Whether to go on although another process may have the session.
+            uses_releases: Whether questions are answered from releases in the ledger, too.
 
         Returns:
             The session.
@@ -892,7 +912,15 @@ class SessionPlan(SessionParameters, Lasting):
             exact = ExactQuestions(table, plan.domain, plan.neighbours, plan.unit)
             paid_by = MemoryLedger() if ledger is None else ledger
             state = SessionState(
-                exact, plan, paid_by, start, random, title, is_dummy=False, take_over=take_over
+                exact,
+                plan,
+                paid_by,
+                start,
+                random,
+                title,
+                is_dummy=False,
+                take_over=take_over,
+                uses_releases=uses_releases,
             )
             closing.callback(state.forget)
             return Session(state, closing.pop_all().close)
@@ -1031,7 +1059,7 @@ def open_session(
     take_over: bool = False,
     scope: Scope | Literal["auto"] | None = None,
     scope_share: float | Fraction = LIMITS.scope_share,
-    releases: Sequence[Release] = (),
+    releases: Sequence[Release] | None = None,
 ) -> Session:
     """A session on a table: ask, and pay only where what is known so far is wrong.
 
@@ -1062,7 +1090,8 @@ def open_session(
         scope: As in `plan_session`: what is measured at opening, so that questions about it are
             free.
         scope_share: As in `plan_session`.
-        releases: Releases in the same ledger that answer questions, too: as in `Session.use`.
+        releases: Releases in the same ledger that answer questions, too, as in `Session.use`; None
+            for all that it has of this domain, also those that come later, and () for none.
 
     Returns:
         The session; close it when it is to go on in another process.

@@ -89,6 +89,12 @@ class SessionLimits:
     questions_at_once: int = 64
     """Questions that are tested together."""
 
+    measurement_looks: int = 100
+    """Times that a question of many numbers, or with an error, looks whether another process that
+    measures for the same session is done; then it is refused."""
+    measurement_pause: float = 0.1
+    """Seconds between two of them."""
+
     # group_questions
     group_queries: int = 20_000
     """Queries that one SELECT may need: running totals of quantiles are many."""
@@ -113,6 +119,9 @@ class SessionLimits:
     """Steps of noise at most: where less precision is missing, a little more is bought."""
 
     # knowledge
+    sources: int = 32
+    """Measurements of many values that a question is looked up in: the scope and the latest
+    releases; each costs a few milliseconds for a new question."""
     combined_draws: int = 128
     """Questions that were bought or measured apart, of which combinations are looked for: the
     latest ones; the time grows like their cube."""

@@ -820,7 +820,12 @@ def _session(dataset: DatasetConfig, config: SessionConfig, ledger: Ledger) -> S
     settings = config.settings
     plan = settings.plan(dataset.domain, config.budget, dataset.neighbours, dataset.unit)
     return plan.open(
-        dataset.source, ledger, public=config.public, name=dataset.table_id, label=settings.label
+        dataset.source,
+        ledger,
+        public=config.public,
+        name=dataset.table_id,
+        label=settings.label,
+        releases=None if settings.releases else (),
     )
 
 

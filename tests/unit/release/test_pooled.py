@@ -72,6 +72,25 @@ def test_no_answer_is_worse_than_in_any_of_the_releases(way, budgets):
     assert (shared < 0.95 * parts[0].answers(group="age x sex")["standard_error"]).all()
 
 
+@pytest.mark.parametrize("budget", [sf.Budget(mu=1), PURE], ids=["gaussian", "pure"])
+def test_a_group_is_also_told_by_sums_of_another_release(way, budget):
+    """A poor release of one attribute beside a rich one of two: the better is not left out."""
+    poor = made(sf.marginals(DOMAIN, [["age"]]), 1, sf.Budget(mu=0.2), "gaussian", project=False)
+    rich = made(sf.marginals(DOMAIN, [["age", "sex"]]), 2, budget, project=False)
+    both = sf.combine(poor, rich, project=False)
+    assert isinstance(both.forecast.strategy, way)
+    rolled = rich.answers("age")["standard_error"].to_numpy()
+    frame, alone = both.answers(group="age"), poor.answers(group="age")
+    errors = frame["standard_error"].to_numpy()
+    own = alone["standard_error"].to_numpy()
+    assert errors == pytest.approx((rolled**-2.0 + own**-2.0) ** -0.5)
+    values = rich.answers("age")["unbiased"].to_numpy() * rolled**-2.0
+    values = values + alone["unbiased"].to_numpy() * own**-2.0
+    assert frame["unbiased"].to_numpy() == pytest.approx(values * errors**2)
+    total = both.combine({"age": [1.0] * 6})
+    assert total.standard_error < poor.combine({"age": [1.0] * 6}).standard_error
+
+
 def test_errors_are_those_of_the_noise_of_all_blocks(way):
     # Expected: covariances by following every measured value through the reconstruction.
     parts = [made(w, i, b) for i, (w, b) in enumerate(zip(WORKS, (BUDGET, PURE), strict=True))]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pandas as pd
@@ -147,7 +148,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_drawn(
     ledger = tmp_path / "people.ledger"
     with _opened(ledger, updates=2) as session:
         session.ask(BY_AGE)
-        session.ask("SELECT age, COUNT(*) FROM t GROUP BY age")
+        session.ask("SELECT age, AVG(age) FROM t GROUP BY age")
         assert session.left().paid_answers == 0
         debits = _debits(ledger)
 
@@ -167,8 +168,44 @@ def test_a_frozen_ledger_answers_what_is_stored(tmp_path: Path) -> None:
         session.ask(BY_AGE)
         Ledger.open(ledger).freeze("review")
         assert session.ask(BY_AGE).is_stored
+        coarser = session.ask("SELECT sex, COUNT(*) AS n FROM t GROUP BY sex")
+        assert coarser.how == "known"  # it follows from the finer one
         with pytest.raises(LedgerFrozen):
-            session.ask("SELECT sex, COUNT(*) FROM t GROUP BY sex")
+            session.ask("SELECT sex, AVG(age) FROM t GROUP BY sex")
+
+
+@pytest.mark.parametrize("error", [None, 15.0], ids=["asked", "bought"])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["alive", "gone"])
+def test_two_who_ask_at_once_pay_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: float | None, is_gone: bool
+) -> None:
+    """The second waits for what the first one measures; where that one is gone, it pays itself."""
+    ledger, begun, may_end = tmp_path / "people.ledger", Event(), Event()
+    plain = ExactQuestions.measured
+    out: list[GroupAnswer] = []
+
+    def slow(*given: object) -> object:
+        if not begun.is_set():  # the first one, between its debit and its answer
+            begun.set()
+            assert may_end.wait(60)
+        return plain(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ExactQuestions, "measured", slow)
+    monkeypatch.setattr("sfumato.session.answering.is_gone", lambda _: is_gone)
+    with _opened(ledger) as one, _opened(ledger) as two:
+        first = Thread(target=lambda: out.append(one.ask(BY_AGE, error=error)))
+        first.start()
+        assert begun.wait(60)
+        second = Thread(target=lambda: out.append(two.ask(BY_AGE, error=error)))
+        second.start()
+        second.join(60 if is_gone else 0.3)
+        assert second.is_alive() is not is_gone
+        may_end.set()
+        for thread in (first, second):
+            thread.join(60)
+    assert _debits(ledger) == ["group 1", "group 2"] if is_gone else ["group 1"]
+    values = [[a.value for a in answer.answers] for answer in out]
+    assert (values[0] == values[1]) is not is_gone
 
 
 def test_an_allowance_pays_for_groups(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.errors import LedgerError, PlanError
 from sfumato.ledger.ledger import Ledger
+from sfumato.release.object_file import forecast_bytes
 from sfumato.session.purchases import blue_weights, gram
+from sfumato.session.scope import ScopeMeasured
 from sfumato.workload.question import Question, questions_of
 from tests.shared.ledger_home import made
 
@@ -191,7 +195,7 @@ def _release(ledger: Path, budget: sf.Budget) -> sf.Release:
 
 def test_a_release_in_the_ledger_answers_for_nothing(tmp_path: Path, budget: sf.Budget) -> None:
     ledger = tmp_path / "people.ledger"
-    with _opened(ledger, budget) as session:
+    with _opened(ledger, budget, releases=()) as session:
         release = _release(ledger, budget)
         session.use(release)
         session.use(release)  # once is enough
@@ -230,9 +234,96 @@ def test_a_release_and_a_scope_are_weighed_by_their_noise(tmp_path: Path) -> Non
         assert both.safe_high - both.safe_low > both.high - both.low
 
 
+def test_releases_of_the_ledger_are_used_as_they_come(tmp_path: Path, budget: sf.Budget) -> None:
+    """Also those that are made while the session is open; nothing has to be passed."""
+    ledger, text = tmp_path / "people.ledger", _count("sex = 'F' AND kind <> 'b'")
+    with _opened(ledger, budget) as session:
+        assert session.releases == ()
+        release = _release(ledger, budget)
+        debits = len(Ledger.open(ledger).entries())
+        answer = session.ask(text)
+        (key,) = session.releases
+        assert key == Ledger.open(ledger).entries()[-1].key
+        assert "1 release of its ledger in use" in repr(session)
+        assert (answer.how, answer.cost) == ("known", ())
+        assert "release" in answer.why
+        listed = release.combine({"sex x kind": [1, 0, 1, 0, 0, 0]})
+        assert answer.standard_error == pytest.approx(listed.standard_error)
+        assert session.estimate(text, error=answer.standard_error).cost.parts == ()
+    with _opened(ledger, budget) as session:  # as after a restart
+        again = session.ask(text)
+        assert (again.value, again.low, again.high) == (answer.value, answer.low, answer.high)
+    with _opened(ledger, budget, releases=()) as session:
+        assert session.releases == ()
+        assert session.estimate(text).standard_error is None
+    assert len(Ledger.open(ledger).entries()) == debits
+
+
+def test_only_releases_that_fit_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of other domains, adaptive ones, of sessions, and of versions that did not say what reads."""
+    ledger = tmp_path / "people.ledger"
+    with _opened(ledger, GAUSSIAN, label="other") as session:
+        session.ask("SELECT sex, COUNT(*) AS n FROM t GROUP BY sex")
+    smaller = sf.marginals(sf.Domain({"age": 8}), 1)
+    sf.plan(smaller, GAUSSIAN).release(PEOPLE, ledger=ledger, name="people")
+    with monkeypatch.context() as patch:
+        patch.setattr("sfumato.release.object_file.forecast_bytes", lambda _: None)
+        old = _release(ledger, sf.Budget(mu=0.5))
+    with _opened(ledger, GAUSSIAN) as session:
+        assert session.releases == ()
+        session.use(old)
+        assert len(session.releases) == 1
+        assert session.ask(_count("sex = 'F'")).how == "known"
+    assert Ledger.open(ledger).verify().is_whole
+
+
+def test_what_reads_a_release_is_public_and_has_nobodys_words() -> None:
+    """It is a function of the plan, made before anything is counted."""
+    for budget in (GAUSSIAN, PURE):
+        work = sf.sql(DOMAIN, "SELECT kind AS secret, COUNT(*) AS hidden FROM t GROUP BY kind")
+        plain = sf.sql(DOMAIN, "SELECT kind, COUNT(*) FROM u GROUP BY kind")
+        written = [forecast_bytes(sf.plan(w, budget).forecast) for w in (work, plain)]
+        assert written[0] == written[1]
+        assert written[0] is not None
+        with ZipFile(BytesIO(written[0])) as file:
+            text = b"".join(file.read(name) for name in file.namelist())
+        assert b"secret" not in text
+        assert b"hidden" not in text
+
+
+def test_joint_intervals_hold_for_however_many_sources(tmp_path: Path) -> None:
+    """The i-th has its part of the chance for ever, whatever comes after it."""
+    ledger = tmp_path / "people.ledger"
+    question = _count("sex = 'F'")
+    with _opened(ledger, GAUSSIAN, scope=2, scope_share=0.5) as session:
+        scope = session._state.scope
+        assert scope is not None
+        alone = scope.number(session.read(question)).joint
+        made_up = ScopeMeasured(scope.forecast, scope.measured, scope.level, rank=2)
+        assert made_up.number(session.read(question)).joint > alone
+        _release(ledger, GAUSSIAN)
+        session.ask(question)
+        assert len(session.releases) == 1
+        assert scope.number(session.read(question)).joint == alone
+
+
+def test_groups_are_answered_number_by_number_where_that_is_better(tmp_path: Path) -> None:
+    """Two releases tell every group: together they are better than either."""
+    ledger, text = tmp_path / "people.ledger", "SELECT sex, COUNT(*) AS n FROM t GROUP BY sex"
+    with _opened(ledger, GAUSSIAN) as session:
+        _release(ledger, sf.Budget(mu=0.5))
+        one = session.ask(text)
+        _release(ledger, sf.Budget(mu=0.4))
+        two = session.ask(text)
+        assert [one.how, two.how] == ["known", "known"]
+        widths = [[a.high - a.low for a in answer.answers] for answer in (one, two)]
+        assert all(b < 0.9 * a for a, b in zip(*widths, strict=True))
+        assert two.answers[0].value == session.ask(_count("sex = 'F'")).value
+
+
 def test_releases_are_read_from_their_folder(tmp_path: Path) -> None:
     ledger = tmp_path / "people.ledger"
-    with _opened(ledger, GAUSSIAN) as session:
+    with _opened(ledger, GAUSSIAN, releases=()) as session:
         _release(ledger, GAUSSIAN).save(tmp_path / "out")
         session.use(sf.read_release(tmp_path / "out"))
         assert session.ask(_count("sex = 'F'")).how == "known"
