@@ -22,15 +22,17 @@ def test_every_section_is_made() -> None:
 
 @pytest.mark.parametrize("kind", TOGETHER)
 def test_nothing_has_changed(kind: str) -> None:
-    here, there = stored.environment(), stored.read("environment")
+    made, there = stored.made(*TOGETHER[kind]), stored.read("environment")
+    here = made.pop("environment")
+    assert isinstance(here, dict)
     assert isinstance(there, dict)
     needs = {n for section in TOGETHER[kind] for n in stored.SECTIONS[section]}
     other = sorted(n for n in needs if here[n] != there.get(n))
     same = [s for s in TOGETHER[kind] if not {*other} & {*stored.SECTIONS[s]}]
     changes = [
         change
-        for section, content in (stored.made(*same) if same else {}).items()
-        for change in stored.differences(stored.read(section), content, section)
+        for section in same
+        for change in stored.differences(stored.read(section), made[section], section)
     ]
     assert not changes, "\n".join([*changes[:MOST], f"{len(changes)} differences in all"])
     if other:

@@ -383,8 +383,8 @@ class SessionState:
             if len(groups) >= LIMITS.groups_in_memory:
                 groups.clear()
             each = ((s, s.estimates(question.workload)) for s in self._knowledge.sources)
-            told = [(s, estimates) for s, estimates in each if estimates is not None]
-            groups[key] = min(told, key=lambda one: one[1].forecast.rmse, default=None)
+            telling = [(s, estimates) for s, estimates in each if estimates is not None]
+            groups[key] = min(telling, key=lambda one: one[1].forecast.rmse, default=None)
         return groups[key]
 
     def why(self, question: Question, answer: Answer) -> str:
@@ -449,8 +449,8 @@ class SessionState:
     ) -> dict[str, PendingAnswer | Answer | SfumatoError]:
         """Stored answers, answers on their way, and tests of what is new, by key."""
         outcomes, new = self._earlier(questions)
-        known = (one.how == "known" for one in outcomes.values() if isinstance(one, Answer))
-        if new or any(known):
+        answers = (one for one in outcomes.values() if isinstance(one, Answer))
+        if new or any(one.how == "known" for one in answers):
             seen = self.measurements
             self.refresh()
             if self.measurements != seen:

@@ -283,8 +283,8 @@ class QuestionBatcher:
         outcomes = self.session.ask_many([w.parsed.question for w in plain], analyst=analyst)
         pairs = list(zip(plain, outcomes, strict=True))
         for one in (w for w in theirs if w.parsed.error is not None):
-            asked = [one.parsed.question]
-            (outcome,) = self.session.ask_many(asked, error=one.parsed.error, analyst=analyst)
+            question, error = one.parsed.question, one.parsed.error
+            (outcome,) = self.session.ask_many([question], error=error, analyst=analyst)
             pairs.append((one, outcome))
         results: dict[int, bytes | Exception] = {}
         for waiting, outcome in pairs:

@@ -79,7 +79,7 @@ def test_errors_of_sums_are_those_of_the_matrix_of_all_answers(kind, budget):
         parts = np.array(columns).T ** 2 * np.array(variances)
         errors, shapes = rollup.errors(forecast, sizes)
         assert errors == pytest.approx(np.sqrt(parts.sum(axis=1)))
-        back = rollup._followed_back(forecast)
+        back = rollup.moments(strategy, forecast.block_variances)
         there = rollup._followed(forecast, sizes)
         assert back is not None
         assert there is not None
