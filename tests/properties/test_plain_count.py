@@ -11,7 +11,8 @@ import sfumato as sf
 from sfumato.domain.attributes import Boolean, Category, Integer, Numeric
 from sfumato.domain.domain import Domain
 from sfumato.errors import SfumatoError
-from sfumato.workload.question import plain_count, questions_of
+from sfumato.session.group_questions import labelled_questions
+from sfumato.workload.question import Question, plain_count, questions_of
 
 DOMAIN = Domain(
     [
@@ -65,10 +66,15 @@ def test_a_plain_count_is_the_question_that_the_parser_reads(text: str) -> None:
     found = plain_count(DOMAIN, text)
     if found is None:
         return
-    (parsed,) = questions_of(sf.sql(DOMAIN, text))
-    assert (found.key, found.name) == (parsed.key, parsed.name)
+    (parsed,) = labelled_questions(sf.sql(DOMAIN, text))
+    assert (found.key, *words(found)) == (parsed.key, *words(parsed))
     assert found.attributes == parsed.attributes
     assert found.table.tolist() == parsed.table.tolist()
+
+
+def words(question: Question) -> tuple[object, ...]:
+    """What a question is called by who asks."""
+    return (question.name, question.aggregate, question.condition, question.groups, question.hides)
 
 
 READ = [
@@ -83,9 +89,9 @@ READ = [
 @pytest.mark.parametrize("text", READ)
 def test_plain_counts_are_read_without_the_parser(text: str) -> None:
     found = plain_count(DOMAIN, text)
-    (parsed,) = questions_of(sf.sql(DOMAIN, text))
+    (parsed,) = labelled_questions(sf.sql(DOMAIN, text))
     assert found is not None
-    assert (found.key, found.name) == (parsed.key, parsed.name)
+    assert (found.key, *words(found)) == (parsed.key, *words(parsed))
 
 
 LEFT = [

@@ -70,7 +70,7 @@ from sfumato.vault.identity import check_apart
 from sfumato.vault.mechanisms.sparse import ExactQuestions
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload.bins import in_bins
-from sfumato.workload.question import Question
+from sfumato.workload.question import Question, plain_count
 from sfumato.workload.statements.sql import sql
 from sfumato.workload.workload import Workload
 
@@ -158,6 +158,8 @@ class Session:
 
     def _read(self, request: Asked) -> Question | GroupQuestion:
         """A question of one number, or of many."""
+        if isinstance(request, str) and (plain := plain_count(self.domain, request)) is not None:
+            return plain
         work = self._sql(request) if isinstance(request, str) else request
         if not isinstance(work, Workload) or (work.queries == 1 and _is_plain(work)):
             return self.read_all(request)[0]

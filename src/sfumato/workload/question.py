@@ -14,8 +14,8 @@ comparisons.
 
     SELECT COUNT(*) FROM t WHERE age BETWEEN 20 AND 29 AND sex = 'Female' AND state IN (1, 2)
 
-A parser for all of SQL takes a millisecond, which is most of the time that a free answer takes;
-this takes a tenth of it. It reads only what leaves no doubt and otherwise returns None, so that
+A parser for all of SQL takes two milliseconds, which is most of the time that a free answer takes;
+this takes a fiftieth of it. It reads only what leaves no doubt and otherwise returns None, so that
 ``sql`` reads it, with its messages. What both can read means the same (tested), since both ask the
 attribute itself which cells a comparison holds for.
 """
