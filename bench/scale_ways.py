@@ -29,7 +29,7 @@ from sfumato.vault.count import count_marginals
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.encode import read_records
 from sfumato.vault.tables import open_table
-from sfumato.workload.scans import scanned_tables
+from sfumato.workload.workload import scanned_tables
 
 __all__ = ["BARE", "SHAPES", "main"]
 

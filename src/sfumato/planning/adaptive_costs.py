@@ -29,8 +29,7 @@ from sfumato.privacy.gaussian import sqrt_up
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.privacy.selection import range_of_mu_squared_down, selection_cost
 from sfumato.types import Integers, Names, Neighbours, Noise
-from sfumato.workload.scans import answer_bits
-from sfumato.workload.workload import Workload, spread
+from sfumato.workload.workload import Workload, answer_bits, spread
 
 __all__ = [
     "FINEST_GRID_BITS",

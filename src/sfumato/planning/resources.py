@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.planning_limits import LIMITS
-from sfumato.workload.scans import (
+from sfumato.workload.workload import (
     CELLS_TOGETHER,
     EngineName,
     counted_sets,

@@ -41,8 +41,7 @@ from sfumato.privacy.gaussian import sqrt_down
 from sfumato.privacy.noise_laws import BlockNoise, gaussian_quantile, laplace_quantile
 from sfumato.privacy.selection import MAXIMUM_RATE, range_of_mu_squared_down, selection_cost
 from sfumato.types import Array, Neighbours
-from sfumato.workload.scans import RECORD_BITS, WORD_BITS, answer_bits
-from sfumato.workload.workload import Workload, spread
+from sfumato.workload.workload import RECORD_BITS, WORD_BITS, Workload, answer_bits, spread
 
 __all__ = [
     "CandidateSet",

@@ -44,9 +44,8 @@ from sfumato.types import Array, Integers, Progress
 from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.normal_form import Normal
 from sfumato.workload.queries import once
-from sfumato.workload.scans import answer_bits
 from sfumato.workload.terms import Product, Term
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import Workload, answer_bits
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [

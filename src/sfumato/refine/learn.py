@@ -38,9 +38,8 @@ from sfumato.refine.row_problem import make_possible, meet_published
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.scans import answer_bits
 from sfumato.workload.terms import Term
-from sfumato.workload.workload import Workload, marginal, spread
+from sfumato.workload.workload import Workload, answer_bits, marginal, spread
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [

@@ -92,8 +92,7 @@ from sfumato.vault.mechanisms.select import (
 )
 from sfumato.workload.bins import in_bins
 from sfumato.workload.constraints import Constraints, agreed_total
-from sfumato.workload.scans import RECORD_BITS, WORD_BITS
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import RECORD_BITS, WORD_BITS, Workload
 
 if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry

@@ -39,8 +39,7 @@ from sfumato.text import STORED
 from sfumato.types import Neighbours, Progress
 from sfumato.workload.bins import in_bins
 from sfumato.workload.question import questions_of
-from sfumato.workload.scans import answer_bits
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import Workload, answer_bits
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from sfumato.study.projection_forecast import AfterProjection
     from sfumato.vault.mechanisms.measure import Exact
     from sfumato.vault.tables import Table
-    from sfumato.workload.scans import EngineName
+    from sfumato.workload.workload import EngineName
 
 __all__ = [
     "InLedger",

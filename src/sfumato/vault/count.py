@@ -7,7 +7,7 @@ a table with too many of them to be held, `public_cells` those of records that a
 Only what is asked is counted, from one encoded copy of the table (`encode`), as plain SQL over
 columns of small integers: a GROUP BY per table, several of them in one query. A marginal that is
 part of another asked one is summed from it, and small ones are counted together, as one table over
-all their attributes (`workload.scans`). Cells that no record falls in are zero, and nothing about
+all their attributes (`scanned_tables`). Cells that no record falls in are zero, and nothing about
 the result but its numbers depends on the data.
 """
 
@@ -41,7 +41,7 @@ from sfumato.vault.sensitive import Redacted, Sensitive, sealed
 from sfumato.vault.tables import Records, Table
 from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.predicates import And, Condition, In, Not, Or, check_conditions
-from sfumato.workload.scans import RECORD_BITS, scanned_tables, summed_from, tables_by_query
+from sfumato.workload.workload import RECORD_BITS, scanned_tables, summed_from, tables_by_query
 
 __all__ = [
     "MAXIMUM_COUNT",

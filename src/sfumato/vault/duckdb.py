@@ -20,7 +20,7 @@ from sfumato.vault.engine import EXACT_DIGITS, Columns, Engine, fresh_name, quot
 from sfumato.vault.sensitive import before_rows, sealed
 from sfumato.vault.sources import TABLE_MARK, FileSource, check_column_names
 from sfumato.vault.vault_limits import LIMITS
-from sfumato.workload.scans import CELLS_TOGETHER
+from sfumato.workload.workload import CELLS_TOGETHER
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt

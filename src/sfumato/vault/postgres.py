@@ -32,7 +32,7 @@ from sfumato.vault.engine import (
 from sfumato.vault.sensitive import sealed
 from sfumato.vault.sources import PostgresSource
 from sfumato.vault.vault_limits import LIMITS
-from sfumato.workload.scans import CELLS_TOGETHER
+from sfumato.workload.workload import CELLS_TOGETHER
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt

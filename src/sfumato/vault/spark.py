@@ -41,7 +41,7 @@ from sfumato.vault.engine import (
 from sfumato.vault.sensitive import before_rows, sealed
 from sfumato.vault.sources import SparkSource
 from sfumato.vault.vault_limits import LIMITS
-from sfumato.workload.scans import CELLS_TOGETHER
+from sfumato.workload.workload import CELLS_TOGETHER
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt

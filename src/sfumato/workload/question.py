@@ -40,9 +40,8 @@ from sfumato.text import shown
 from sfumato.types import Integers, Mask, Numbers
 from sfumato.workload.predicates import Classes, Condition, coarsest
 from sfumato.workload.queries import hashed
-from sfumato.workload.scans import RECORD_BITS, WORD_BITS
 from sfumato.workload.terms import Explicit, Product, Term
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import RECORD_BITS, WORD_BITS, Workload
 from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [

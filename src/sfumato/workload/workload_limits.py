@@ -78,7 +78,7 @@ class WorkloadLimits:
     linked_classes: int = 2**24
     """Combinations of classes that conditions which share attributes are looked up in: 16 MB."""
 
-    # scans
+    # workload, its scans
     cells_summed: int = 2**24
     """Cells of a table that others are summed from: it takes less than a scan of a table."""
     cells_per_query: int = 2**22

@@ -25,7 +25,7 @@ from sfumato.measurement import Measurement, Step, Transcript
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.release.learned import adaptive_release
 from sfumato.session.session import start_of
-from sfumato.workload.scans import answer_bits
+from sfumato.workload.workload import answer_bits
 from tests.shared.ledger_home import made
 
 METHODS = ["tables", "mwem", "boosting"]

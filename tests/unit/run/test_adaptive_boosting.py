@@ -21,7 +21,7 @@ from sfumato.run.adaptive import Sampling, boosting_rounds, mwem_rounds
 from sfumato.types import Neighbours
 from sfumato.vault.mechanisms.select import ExactAnswers, read_answers
 from sfumato.vault.tables import open_table
-from sfumato.workload.scans import answer_bits
+from sfumato.workload.workload import answer_bits
 from tests.shared.dense import dense_workload
 from tests.shared.ledger_home import made
 from tests.shared.words import SeededWords

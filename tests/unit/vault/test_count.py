@@ -28,7 +28,7 @@ from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.encode import read_records
 from sfumato.vault.mechanisms.measure import count
 from sfumato.vault.tables import Table, open_table
-from sfumato.workload import scans
+from sfumato.workload import workload as workloads
 from sfumato.workload.predicates import And, Everything, In, Not, Or
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 from tests.shared.vault_reference import SOURCES, make_source
@@ -162,7 +162,7 @@ def test_sub_marginals_are_summed_and_only_what_is_asked_is_told(people, monkeyp
 
 
 def test_a_great_marginal_is_not_summed_but_its_parts_are_scanned(people, monkeypatch):
-    monkeypatch.setattr(scans, "LIMITS", replace(WORKLOAD_LIMITS, cells_summed=20))
+    monkeypatch.setattr(workloads, "LIMITS", replace(WORKLOAD_LIMITS, cells_summed=20))
     monkeypatch.setattr(DuckDB, "cells_together", 20)
     seen = queries(monkeypatch)
     count_marginals(by_engine(people), DOMAIN, [("age", "town"), ("town",), ()])
@@ -217,14 +217,14 @@ def test_progress_goes_on_from_query_to_query(monkeypatch):
 
 def test_all_pairs_of_twelve_attributes_lie_in_ten_tables():
     domain = Domain({f"x{i}": 10 for i in range(12)})
-    assert len(scans.cover(list(combinations(domain.names, 2)), domain, 10**5)) == 10
+    assert len(workloads.cover(list(combinations(domain.names, 2)), domain, 10**5)) == 10
 
 
 def test_every_asked_table_is_summed_from_one_that_holds_it():
     names = [f"x{i}" for i in range(9)]
     domain = Domain({name: 2 + 9 * i for i, name in enumerate(names)})
     asked = [s for ways in range(4) for s in combinations(names, ways)][::3]
-    found = scans.cover(asked, domain, DuckDB.cells_together)
+    found = workloads.cover(asked, domain, DuckDB.cells_together)
     assert sorted(s for within in found.values() for s in within) == sorted(asked)
     assert all(set(s) <= set(table) for table, within in found.items() for s in within)
     large = [t for t, within in found.items() if domain.cells(t) > DuckDB.cells_together]
@@ -300,7 +300,7 @@ def test_attribute_sets_are_checked(people):
 
 
 def test_counts_are_clamped(people, monkeypatch):
-    assert counting.MAXIMUM_COUNT == 2**scans.RECORD_BITS
+    assert counting.MAXIMUM_COUNT == 2**workloads.RECORD_BITS
     monkeypatch.setattr(counting, "MAXIMUM_COUNT", 300)
     counts = count_marginals(open_table(people), DOMAIN, [("age",), ()])
     np.testing.assert_array_equal(
@@ -519,7 +519,7 @@ def test_every_table_is_summed_from_the_smallest_wider_one() -> None:
                 for k in rng.integers(0, most + 1, size=60)
             )
         )
-        found = scans.summed_from(asked, domain)
+        found = workloads.summed_from(asked, domain)
         for names in asked:
             wider = [w for w in asked if set(names) < set(w) and domain.cells(w) <= 2**24]
             least = min((domain.cells(w) for w in wider), default=None)

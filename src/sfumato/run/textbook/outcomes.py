@@ -46,8 +46,7 @@ from sfumato.vault.mechanisms.measure import Exact, count, count_histogram, flat
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import prefixes, product, ranges
-from sfumato.workload.scans import answer_bits
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import Workload, answer_bits
 
 if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry

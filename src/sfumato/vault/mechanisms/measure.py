@@ -31,8 +31,8 @@ from sfumato.vault.mechanisms.noise import block_noise
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table
 from sfumato.vault.vault_limits import LIMITS
-from sfumato.workload.scans import RECORD_BITS, WORD_BITS, counted_sets, is_counted_alone
 from sfumato.workload.terms import Term
+from sfumato.workload.workload import RECORD_BITS, WORD_BITS, counted_sets, is_counted_alone
 
 __all__ = [
     "Exact",

@@ -50,8 +50,7 @@ from sfumato.vault.mechanisms.measure import count
 from sfumato.vault.mechanisms.noise import block_noise, discrete_laplace
 from sfumato.vault.sensitive import Redacted, Sensitive
 from sfumato.vault.tables import Table
-from sfumato.workload.scans import answer_bits
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import Workload, answer_bits
 
 if TYPE_CHECKING:
     from flint import arb

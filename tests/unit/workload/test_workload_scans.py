@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.domain.domain import Domain
-from sfumato.workload.scans import cover, scanned_tables, summed_from
+from sfumato.workload.workload import cover, scanned_tables, summed_from
 
 Sets = list[tuple[str, ...]]
 
