@@ -34,6 +34,8 @@ demo: $(VENV)/.core  ## release all 2-way marginals and the age CDF of Adult; pr
 # Tests run side by side, one process a core: threads of linear algebra would fight for them.
 test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
+# Programs that tests start read the byte code of those before them.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev chromium nginx  ## all fast tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
 

@@ -7,6 +7,7 @@ repeatable: each test and fixture has a stream of its own, keyed by its name, wh
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -25,6 +26,21 @@ os.environ["SFUMATO_CACHE"] = "off"
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("new", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Tests live as long as their process: the garbage collector need not look at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_sessionfinish():
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

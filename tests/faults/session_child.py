@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that asks a session questions and kills itself at a named point.
+"""Processes that ask a session questions until they are killed.
 
-    python -m tests.faults.session_child LEDGER POINT TIMES
-    python -m tests.faults.session_child LEDGER walk SEED
+One line of JSON is written for every answer. ``ask_until`` ends its process by SIGKILL when a point
+has been reached so many times; a point is a method below. A walk asks, buys, improves and releases
+in an order of its own, until somebody else kills it:
 
-At every answer that is given it prints one line of JSON. POINT is a method below; the process ends
-by SIGKILL when it has been reached TIMES times. A walk asks, buys, improves and releases in an
-order of its own, until somebody else kills it.
+    python -m tests.faults.session_child LEDGER SEED
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,21 +150,16 @@ def walk(ledger: str, seed: int) -> None:
             print(json.dumps(told), flush=True)
 
 
-def main() -> None:
-    """Ask until killed, or to the end."""
-    ledger, point, times = sys.argv[1:]
-    if point == "walk":
-        walk(ledger, int(times))
-    kill_at(point, int(times))
+def ask_until(ledger: str, point: str, times: int, told: Path) -> None:
+    """Ask until the kill, or to the end; what is told is added to a file."""
+    kill_at(point, times)
     more = {"scope": 2} if point in SCOPE_POINTS else {}
-    with opened(ledger, **more) as session:
-        if point in PURCHASE_POINTS:
-            for error in ERRORS:
-                print(json.dumps(session.ask(ASKED[0], error=error).as_json()), flush=True)
-            return
-        for text in GROUPED if point in GROUP_POINTS else ASKED:
-            print(json.dumps(session.ask(text).as_json()), flush=True)
+    errors = ERRORS if point in PURCHASE_POINTS else (None,)
+    texts = GROUPED if point in GROUP_POINTS else ASKED[: 1 if point in PURCHASE_POINTS else None]
+    with opened(ledger, **more) as session, told.open("a") as out:
+        for text, error in itertools.product(texts, errors):
+            print(json.dumps(session.ask(text, error=error).as_json()), file=out, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    walk(sys.argv[1], int(sys.argv[2]))

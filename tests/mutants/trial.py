@@ -55,6 +55,7 @@ class Trials:
         load()
         self._items = {item.nodeid: item for item in session.items}
         self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        gc.unfreeze()  # what the collection froze is to be seen
         for thing in gc.get_objects():
             if isinstance(thing, FunctionType):
                 self._functions.setdefault(_name(thing.__code__), []).append(thing)
