@@ -35,7 +35,7 @@ from bench import adult
 from bench.explicit import Words
 from bench.live import ONE_THREAD
 from sfumato.measurement import Measured
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.refine.local_consistency import project_locally
 from sfumato.refine.reconstruct import (
     fit_answers,

@@ -41,8 +41,8 @@ from bench.shrinkage import SHAPES
 from bench.tell import Effort, is_within
 from sfumato.measurement import Measured
 from sfumato.planning.division import divided, records_of
-from sfumato.planning.forecast import Forecast
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.forecast import Forecast, drawn_noise
+from sfumato.random import Draws
 from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import Refined, refined
 from sfumato.refine.problem import Grid

@@ -25,7 +25,8 @@ import numpy as np
 import sfumato as sf
 from bench.adult import yes_no
 from bench.tell import show
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.forecast import drawn_noise
+from sfumato.random import Draws
 from sfumato.refine.consistency import Refined, objective_fit, refined_listed
 from sfumato.refine.problem import Grid, Quadratic
 from sfumato.refine.reconstruct import released_tables

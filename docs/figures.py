@@ -284,7 +284,7 @@ def relaxations() -> alt.LayerChart:
     d, n = 14, 500
     pairs = sf.marginals(sf.Domain({f"q{i}": 2 for i in range(d)}), 2)
     curves: list[Curve] = []
-    from sfumato.planning.public_draws import Draws
+    from sfumato.random import Draws
 
     source = Draws("relaxations")
     hidden = source.uniforms(n) < 0.5
@@ -454,7 +454,7 @@ def mwem() -> alt.LayerChart:
 
 
 def boosting() -> alt.LayerChart:
-    from sfumato.planning.public_draws import Draws
+    from sfumato.random import Draws
 
     source = Draws("boosting")
     work = sf.ranges(sf.Domain({"u": 48}), "u")

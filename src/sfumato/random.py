@@ -8,11 +8,17 @@ erasing of words already given out). There is no seed: two calls never give the 
 `integers_below`, `bernoulli` and `choose` draw exactly from finite laws. The claims are proved in
 ``docs/proofs/randomness.md``.
 
+`Draws` is for Monte Carlo over made-up data, which needs numbers that look random, not numbers that
+nobody can guess: the same question gets the same forecast, the same rows, the same guess. They are
+expanded from a public label by SHAKE-256 (NIST FIPS 202). What comes out is floats and never a
+`WordSource`: nothing that protects data can be fed from there.
+
 This module knows nothing of data; it must not be given any.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import weakref
@@ -27,12 +33,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import PlanError
+from sfumato.types import Array, Integers
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
 
 __all__ = [
     "LIMITS",
+    "Draws",
     "RandomLimits",
     "SystemWords",
     "WordSource",
@@ -228,3 +236,57 @@ def choose(weights: Sequence[int], size: int, source: WordSource) -> NDArray[np.
 def _check_size(size: int) -> None:
     if size < 0:
         raise PlanError(f"cannot draw {size} values: the number must be 0 or more")
+
+
+# Repeatable public draws
+
+
+_AT_ONCE: Final = 1 << 17  # numbers of one call of the hash: part of what a label means
+
+
+class Draws:
+    """A stream of uniform and normal floats that a public label fixes.
+
+    >>> bool((Draws("a").normals(3) == Draws("a").normals(3)).all())
+    True
+    """
+
+    def __init__(self, label: str) -> None:
+        self._label, self._calls = label, 0
+
+    def uniforms(self, count: int) -> Array:
+        """Numbers strictly between 0 and 1."""
+        parts = [self._part(min(_AT_ONCE, count - i)) for i in range(0, count, _AT_ONCE)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def normals(self, count: int) -> Array:
+        """Standard normal numbers (Box, Muller 1958)."""
+        half = (count + 1) // 2
+        radius = np.sqrt(-2 * np.log(self.uniforms(half)))
+        angle = 2 * np.pi * self.uniforms(half)
+        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+
+    def laplaces(self, count: int) -> Array:
+        """Laplace numbers of scale 1."""
+        u = self.uniforms(count) - 0.5
+        return np.asarray(-np.sign(u) * np.log1p(-2 * np.abs(u)), dtype=np.float64)
+
+    def below(self, bound: int, count: int) -> Integers:
+        """Whole numbers from 0 to bound - 1."""
+        return np.minimum((self.uniforms(count) * bound).astype(np.int64), bound - 1)
+
+    def counts(self, shares: Array, total: int) -> Integers:
+        """How often each place comes up among ``total`` draws with these shares."""
+        edges = np.cumsum(shares, dtype=np.float64)
+        out = np.zeros(shares.size, dtype=np.int64)
+        for start in range(0, total, _AT_ONCE):
+            u = self.uniforms(min(_AT_ONCE, total - start)) * edges[-1]
+            at = np.minimum(np.searchsorted(edges, u, side="right"), shares.size - 1)
+            out += np.bincount(at, minlength=shares.size)
+        return out
+
+    def _part(self, count: int) -> Array:
+        self._calls += 1
+        seed = f"sfumato public draws|{self._label}|{self._calls}".encode()
+        words = np.frombuffer(hashlib.shake_256(seed).digest(8 * count), dtype="<u8")
+        return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53

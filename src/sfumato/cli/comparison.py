@@ -534,7 +534,7 @@ def _some_queries(spec: Spec, hull: Hull) -> Iterator[Workload]:
     import numpy as np
 
     from sfumato.domain.domain import Domain
-    from sfumato.planning.public_draws import Draws
+    from sfumato.random import Draws
     from sfumato.workload.build import explicit
 
     total = spec.workload.queries
@@ -547,7 +547,7 @@ def _some_queries(spec: Spec, hull: Hull) -> Iterator[Workload]:
 def _some_groups(spec: Spec) -> Iterator[Workload]:
     import numpy as np
 
-    from sfumato.planning.public_draws import Draws
+    from sfumato.random import Draws
     from sfumato.workload.workload import Workload
 
     terms = spec.workload.terms

@@ -22,7 +22,6 @@ from sfumato.domain.grids import NumberGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError
 from sfumato.planning.planning_limits import LIMITS
-from sfumato.planning.public_draws import Draws
 from sfumato.planning.sparse_plans import centred, sparse_of_epsilon, tolerance
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost, composed_epsilon, mu_squared_of, rho_of
@@ -36,6 +35,7 @@ from sfumato.privacy.discovery_laws import (
 )
 from sfumato.privacy.gaussian import gaussian_mu_down
 from sfumato.privacy.sparse_vector import SparseLaw
+from sfumato.random import Draws
 from sfumato.text import shown
 from sfumato.types import Array, Neighbours
 

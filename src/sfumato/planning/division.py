@@ -46,23 +46,10 @@ from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.strategy.marginals import Marginals
 from sfumato.types import Array
 
-__all__ = ["divided", "divided_below", "is_divisible", "records_of"]
+__all__ = ["divided", "divided_below", "records_of"]
 
 
 NOTHING = BlockNoise("gaussian", 2**60, 0)  # noise that hides all: a block that is not measured
-
-
-def is_divisible(forecast: Forecast) -> bool:
-    """Whether the budget of a plan can be divided anew: marginals, for the mean error."""
-    strategy = forecast.strategy.in_normal_form
-    return (
-        isinstance(strategy, Marginals)
-        and strategy.records is None
-        and not any(strategy.block_units)
-        and forecast.objective == "rmse"
-        and forecast.undivided is None
-        and strategy.lattice.pieces > 1
-    )
 
 
 def records_of(forecast: Forecast, total: float) -> int:
@@ -87,7 +74,7 @@ def divided(forecast: Forecast, records: int, *, is_counted: bool) -> Forecast:
         Another forecast, whose noise is that of the new division; the plan itself where that is
         expected to gain less than ``division_gain``.
     """
-    if not is_divisible(forecast):
+    if not forecast.is_divisible:
         return forecast
     planned = forecast.in_normal_form
     strategy = planned.strategy
@@ -124,7 +111,7 @@ def divided_below(forecast: Forecast, *, is_counted: bool) -> int:
     Returns:
         The number, to a hundredth part.
     """
-    if not is_divisible(forecast):
+    if not forecast.is_divisible:
         return 0
     planned = forecast.in_normal_form
     strategy = planned.strategy

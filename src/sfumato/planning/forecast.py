@@ -9,7 +9,7 @@ records, and intervals are as much wider as the bias asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -27,6 +27,7 @@ from sfumato.privacy.budget import Budget, may_lose_a_record
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.gaussian import float_down
 from sfumato.privacy.noise_laws import SMOOTH, BlockNoise, NoiseTails, whole_gain
+from sfumato.random import Draws
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.biased import folded_normal_quantile
 from sfumato.text import did_you_mean, listing, shown
@@ -50,6 +51,8 @@ __all__ = [
     "allowed_loss",
     "answer_covariance",
     "combination_error",
+    "drawn_noise",
+    "drawn_values",
     "noise_covariance",
     "noise_variance",
     "read",
@@ -281,6 +284,12 @@ class Forecast:
     def block_variances(self) -> tuple[float, ...]:
         """The noise variance of every measured block."""
         return tuple(n.variance for n in self.noise)
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether the budget can be divided anew (`division`): pieces, for the mean error, once."""
+        is_planned = self.objective == "rmse" and self.undivided is None
+        return is_planned and self.strategy.in_normal_form.has_pieces
 
     @property
     def in_normal_form(self) -> Self:
@@ -724,6 +733,21 @@ def combination_error(
     is_gaussian = forecast.strategy.noise == "gaussian" or fourth == 0
     shape = np.inf if is_gaussian else second**2 / fourth
     return CombinationError(sqrt(second), shape, bias, forecast.tails)
+
+
+def drawn_noise(forecast: Forecast, source: Draws, count: int) -> Iterator[Array]:
+    """Public draws of the noise of all answers, ``count`` times."""
+    for _ in range(count):
+        yield np.concatenate(list(forecast.strategy.answers(drawn_values(forecast, source))))
+
+
+def drawn_values(forecast: Forecast, source: Draws) -> list[Array]:
+    """A public draw of the noise of all measured values, block by block."""
+    values = []
+    for rows, noise in zip(forecast.strategy.block_rows, forecast.noise, strict=True):
+        drawn = source.normals(rows) if noise.noise == "gaussian" else source.laplaces(rows)
+        values.append(drawn * noise.scale)
+    return values
 
 
 def noise_variance(forecast: Forecast, coefficients: Array) -> float:

@@ -39,7 +39,7 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.planning_limits import LIMITS
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.types import Array, Integers
 from sfumato.workload.queries import once
 

@@ -46,7 +46,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast, noise_covariance
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
 from sfumato.refine.local_consistency import LocalTables, project_locally
 from sfumato.refine.problem import Grid, Quadratic, alike

@@ -32,10 +32,10 @@ import numpy.typing as npt
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Transcript
-from sfumato.planning.forecast import Forecast
+from sfumato.planning.forecast import Forecast, drawn_noise
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
-from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.random import Draws
 from sfumato.refine.consistency import Projection, Refined, has_wide, objective_fit
 from sfumato.refine.problem import Grid
 from sfumato.refine.refine_limits import LIMITS
@@ -278,7 +278,7 @@ Ends = Callable[[float], tuple[Array, Array]]
 
 
 def calibrated(forecast: Forecast, refined: Refined) -> Calibrated | None:
-    """The laws of the errors of published answers, group by group; None where nothing was weighed.
+    """The laws of the errors of published answers, group by group; None where none is smaller.
 
     Args:
         forecast: The errors of the noise, in the groups of the answers.
@@ -287,8 +287,6 @@ def calibrated(forecast: Forecast, refined: Refined) -> Calibrated | None:
     Returns:
         A law for every group whose answers err less than the noise, as far as can be told.
     """
-    if not refined.squares:
-        return None
     kinds: dict[object, list[int]] = {}
     for t, term in enumerate(forecast.workload.terms):
         product = term.as_product()

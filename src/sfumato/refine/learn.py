@@ -28,7 +28,7 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.measurement import Measurement, Step, Transcript
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
 from sfumato.refine.feasibility import witness
 from sfumato.refine.problem import Grid

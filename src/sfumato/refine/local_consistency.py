@@ -31,7 +31,7 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.refine.reconstruct import Fit
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.residuals import (

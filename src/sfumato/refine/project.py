@@ -23,7 +23,7 @@ import numpy as np
 
 from sfumato.domain.domain import base_of
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.refine import local_consistency, semidefinite
 from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
 from sfumato.refine.problem import Grid, inverse_covariance

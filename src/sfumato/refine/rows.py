@@ -29,7 +29,7 @@ from math import inf, isfinite, prod, sqrt
 import numpy as np
 
 from sfumato.errors import PlanError, WorkloadError
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.refine.reconstruct import Fit
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import (

@@ -31,8 +31,8 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError
-from sfumato.planning.forecast import Forecast
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.forecast import Forecast, drawn_noise
+from sfumato.random import Draws
 from sfumato.refine.problem import Quadratic, alike
 from sfumato.refine.reconstruct import Fit, FitPart, ReleasedTable
 from sfumato.refine.refine_limits import LIMITS

@@ -335,13 +335,10 @@ def cost_in_words(cost: Cost, budget: Budget) -> str:
         return f"rho = {float(rho_of(cost)):.6g}"
     if budget.mu is not None:
         return f"mu = {float(mu_squared_of(cost)) ** 0.5:.6g}"
-    if budget.delta and cost.mu_squared:
-        epsilon = composed_epsilon([cost], budget.delta)
-        return f"epsilon = {epsilon:.6g} at delta = {number_text(budget.delta)}"
-    if cost.delta:
-        epsilon = composed_epsilon([cost], cost.delta)
-        return f"epsilon = {epsilon:.6g} at delta = {number_text(cost.delta)}"
-    return f"epsilon = {composed_epsilon([cost], 0):.6g}"
+    if cost.mu_squared or cost.delta:
+        delta = budget.delta if budget.delta and cost.mu_squared else cost.delta
+        return f"epsilon = {composed_epsilon([cost], delta):.6g} at delta = {number_text(delta)}"
+    return f"epsilon = {float(cost.pure_epsilon):.6g}"
 
 
 def _promise(budget: Budget) -> str:

@@ -178,7 +178,7 @@ class Release:
             unbiased = reconstruct(forecast, measured)
             agreed = None if agreed is None else agreed.seen(forecast.strategy.normal)
             repeated = None if repeated is None else repeated.seen(forecast.strategy.normal)
-        laws = None if agreed is None else calibrated(forecast, agreed)
+        laws = calibrated(forecast, agreed) if agreed is not None and agreed.squares else None
         agreed = None if agreed is None else replace(agreed, squares=())
         if repeated is not None:
             how = repeated.describe()

@@ -24,10 +24,10 @@ from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, SfumatoError, TooLarge
 from sfumato.measurement import Measured, Measurement
 from sfumato.planning.adaptive_costs import Spending, asked_domain
-from sfumato.planning.public_draws import Draws, drawn_noise, drawn_values
+from sfumato.planning.forecast import drawn_noise, drawn_values
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.noise_laws import BlockNoise
-from sfumato.random import WordSource, system_words
+from sfumato.random import Draws, WordSource, system_words
 from sfumato.refine.consistency import Unrefined, is_listed, refined, refined_listed
 from sfumato.refine.learn import Learner
 from sfumato.refine.shrink import PublicRecords

@@ -62,7 +62,6 @@ from sfumato.planning.discovery_plans import (
     key_law,
 )
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
-from sfumato.planning.public_draws import Draws
 from sfumato.planning.sparse_plans import tolerance
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
@@ -76,7 +75,7 @@ from sfumato.privacy.discovery_laws import (
 )
 from sfumato.privacy.noise_laws import laplace_quantile
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
-from sfumato.random import WordSource, system_words
+from sfumato.random import Draws, WordSource, system_words
 from sfumato.release.provenance import cost_in_words
 from sfumato.run.run_limits import LIMITS
 from sfumato.run.spine import PlanRun, ReleasePlan

@@ -27,7 +27,7 @@ from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.ledger.account import Account, Price
 from sfumato.ledger.entries import Entry
 from sfumato.measurement import Measured, Measurement
-from sfumato.planning.division import divided, divided_below, is_divisible, records_of
+from sfumato.planning.division import divided, divided_below, records_of
 from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
 from sfumato.planning.planner import Strategies, choose, smallest_budget
 from sfumato.planning.views import as_asked
@@ -975,7 +975,7 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
 
         def divide(first: Measurement) -> Sequence[BlockNoise]:
             nonlocal about
-            if self.project is not True or not is_divisible(plan.forecast):
+            if self.project is not True or not plan.forecast.is_divisible:
                 return plan.noise
             records = exact.rows if plan.likely_records is None else plan.likely_records
             is_counted = records is None

@@ -30,7 +30,7 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.session.session_limits import LIMITS
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Numbers

@@ -36,10 +36,9 @@ from sfumato.errors import (
     TooLarge,
     WorkloadError,
 )
-from sfumato.planning.public_draws import Draws
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
-from sfumato.random import WordSource, system_words
+from sfumato.random import Draws, WordSource, system_words
 from sfumato.refine.synthesize import Synthetic
 from sfumato.release.labels import record_frame
 from sfumato.release.release import Release

@@ -456,6 +456,11 @@ class Strategy(MeasuredQueries, Reconstruction):
         return 2 if self.noise == "gaussian" else 1
 
     @property
+    def has_pieces(self) -> bool:
+        """Whether it measures pieces whose shares of the budget can be changed (`Marginals`)."""
+        return False
+
+    @property
     def in_normal_form(self) -> Strategy:
         """This strategy, or the one that it is a view of: for the queries in their normal form."""
         return self

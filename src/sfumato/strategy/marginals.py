@@ -300,6 +300,11 @@ class Marginals(GaussianStrategy):
         c, bound = _worst(self.lattice, weights / self._rows**2, self._sizes, None, scale)
         return self.lattice.above(c) * self._reading, bound
 
+    @property
+    def has_pieces(self) -> bool:
+        """Whether there are several, of whole counts, for answers without a bias."""
+        return self.records is None and not any(self.block_units) and self.lattice.pieces > 1
+
     def with_shares(self, shares: Array) -> Marginals:
         """The strategy of the same pieces with other shares."""
         blocks = _Blocks(self.workload.domain, self.lattice, self.splits, tuple(shares.tolist()))

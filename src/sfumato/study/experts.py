@@ -39,9 +39,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.errors import PlanError
-from sfumato.planning.public_draws import Draws
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.gaussian import float_down
+from sfumato.random import Draws
 from sfumato.study.matrix_norms import dense_queries
 from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array

@@ -36,10 +36,10 @@ from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.calibrate import calibrate
-from sfumato.planning.forecast import Forecast
+from sfumato.planning.forecast import Forecast, drawn_noise
 from sfumato.planning.mechanisms import MECHANISMS
-from sfumato.planning.public_draws import Draws, drawn_noise
 from sfumato.privacy.budget import Budget, check_neighbours
+from sfumato.random import Draws
 from sfumato.refine.consistency import (
     Unrefined,
     is_listed,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy.optimize import lsq_linear
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array, Integers
 

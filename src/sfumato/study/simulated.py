@@ -18,8 +18,8 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
-from sfumato.planning.forecast import Forecast
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.forecast import Forecast, drawn_noise
+from sfumato.random import Draws
 from sfumato.refine.project import project
 from sfumato.refine.shrink import PublicRecords
 from sfumato.study.experts import simulated_weights

@@ -38,8 +38,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.planning.forecast import Forecast
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.forecast import Forecast, drawn_noise
+from sfumato.random import Draws
 from sfumato.study.study_limits import LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Names

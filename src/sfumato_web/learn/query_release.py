@@ -33,10 +33,9 @@ from typing import Final
 import numpy as np
 
 from sfumato.domain.domain import Domain
-from sfumato.planning.public_draws import Draws
 from sfumato.planning.sparse_plans import alarm_probability, noise_of, sparse_of_epsilon
 from sfumato.privacy.sparse_vector import SparseLaw, noise_cost
-from sfumato.random import WordSource, system_words
+from sfumato.random import Draws, WordSource, system_words
 from sfumato.study.experts import Experts
 from sfumato.study.local_model import RandomizedResponse, estimate_reports, forecast_rmse
 from sfumato.types import Array, Integers

@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.planning.calibrate import privacy_loss
-from sfumato.planning.division import NOTHING, divided, divided_below, is_divisible, records_of
+from sfumato.planning.division import NOTHING, divided, divided_below, records_of
 from sfumato.planning.forecast import Forecast
 from sfumato.strategy.marginals import Marginals
 
@@ -107,11 +107,11 @@ def test_divided_answers_are_unbiased():
 
 def test_only_marginals_for_the_mean_error_are_divided_and_once():
     plan = planned(sf.marginals(DOMAIN, 2))
-    assert is_divisible(plan)
-    assert not is_divisible(replace(plan, objective="max"))
-    assert not is_divisible(divided(plan, 300, is_counted=True))
+    assert plan.is_divisible
+    assert not replace(plan, objective="max").is_divisible
+    assert not divided(plan, 300, is_counted=True).is_divisible
     ranges = planned(sf.prefixes(DOMAIN, "d", by=["c"]))
-    assert not is_divisible(ranges)
+    assert not ranges.is_divisible
     assert divided(ranges, 10, is_counted=True) is ranges
 
 

@@ -14,8 +14,8 @@ from sfumato.errors import PlanError
 from sfumato.planning import joint_errors
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.joint_errors import JointErrors, order_statistic
-from sfumato.planning.public_draws import Draws
 from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.random import Draws
 from sfumato.strategy.base import Reconstruction
 from sfumato.types import Array
 from sfumato.workload.workload import Workload

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.planning.forecast import noise_covariance, noise_variance
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.forecast import drawn_noise, noise_covariance, noise_variance
+from sfumato.random import Draws
 from sfumato.refine import consistency
 from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import Refined, objective_fit, refined

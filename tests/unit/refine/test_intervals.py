@@ -14,7 +14,8 @@ from scipy.optimize import linprog
 import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.measurement import Measured
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.forecast import drawn_noise
+from sfumato.random import Draws
 from sfumato.refine.consistency import Refined, refined
 from sfumato.refine.intervals import Bounds, ErrorLaw, calibrated, check_intervals, sure_bounds
 from sfumato.release.linear_estimates import LinearEstimates

@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.refine import row_problem
 from sfumato.refine import rows as rows_module
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers

@@ -9,7 +9,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.refine import feasibility
 from sfumato.refine.reconstruct import Fit, ReleasedTable, fit_answers
 from sfumato.refine.refine_limits import LIMITS

@@ -12,7 +12,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.forecast import drawn_noise
+from sfumato.random import Draws
 from sfumato.refine.consistency import Refined, objective_fit, refined, refined_listed
 from sfumato.refine.problem import Grid, Quadratic
 from sfumato.refine.shrink import (

@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.planning.public_draws import Draws
+from sfumato.random import Draws
 from sfumato.refine.reconstruct import ReleasedTable, fit_answers
 from sfumato.refine.rows import fit_rows
 from sfumato.refine.shrink import _even_pull, dispersion, find_prior, with_prior

@@ -11,7 +11,8 @@ import pytest
 import sfumato as sf
 from sfumato.domain.attributes import Integer
 from sfumato.errors import PlanError
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.forecast import drawn_noise
+from sfumato.random import Draws
 from sfumato.refine.consistency import Unrefined, refined_listed
 from sfumato.study import projection_forecast as module
 from sfumato.study.projection_forecast import after_projection

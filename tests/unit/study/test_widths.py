@@ -15,8 +15,9 @@ from scipy.stats import norm
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.planning.public_draws import Draws, drawn_noise
+from sfumato.planning.forecast import drawn_noise
 from sfumato.privacy.cost import Cost, mu_squared_of
+from sfumato.random import Draws
 from sfumato.study import widths as widths_module
 from sfumato.study.experts import (
     multiplicative_weights,
