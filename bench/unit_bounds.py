@@ -21,8 +21,8 @@ from sfumato.planning.discovery_plans import bound_share, persons_in_balance
 from sfumato.random import system_words
 from sfumato.run.discover import BoundSearch
 from sfumato.types import Integers
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.searches import search_bound
-from sfumato.vault.sensitive import Sensitive
 
 RUNS = 300
 EPSILON = Fraction(1)

@@ -37,11 +37,11 @@ from sfumato.session.session_plan import UNIT as PERSON
 from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.laplace.atoms import in_span
 from sfumato.types import Array, Integers, Noise
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.k_norm import KNorm
 from sfumato.vault.mechanisms.measure import Exact, count
 from sfumato.vault.mechanisms.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.mechanisms.select import exponential_mechanism
-from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import marginals, predicates, prefixes
 from sfumato.workload.predicates import attribute
 from sfumato_audit.examine import Claim, Pair, Sampler, Score, Subject, Table, listed_pairs

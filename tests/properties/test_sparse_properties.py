@@ -15,8 +15,8 @@ from sfumato.planning.sparse_plans import (
 )
 from sfumato.privacy.cost import mu_squared_of
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.sparse import SparseVector
-from sfumato.vault.sensitive import Sensitive
 from tests.shared.words import SeededWords
 
 KINDS = st.sampled_from(["laplace", "gaussian", "exponential"])

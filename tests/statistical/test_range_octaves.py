@@ -18,9 +18,9 @@ from scipy.stats import binom
 from sfumato.domain.grids import NumberGrid
 from sfumato.privacy.discovery_laws import range_law
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.searches import search_range
 from sfumato.vault.mechanisms.sparse import above_threshold
-from sfumato.vault.sensitive import Sensitive
 from tests.shared.words import SeededWords
 
 GRID = NumberGrid("x")

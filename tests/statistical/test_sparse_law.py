@@ -17,8 +17,8 @@ from sfumato.planning.sparse_plans import (
 )
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.selection import choice_cost
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.sparse import Discoverer
-from sfumato.vault.sensitive import Sensitive
 from tests.shared.words import SeededWords
 
 RUNS, ALPHA = 1500, 1e-6

@@ -89,8 +89,8 @@ if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
     from sfumato.ledger.entries import Entry
     from sfumato.types import Integers
+    from sfumato.vault.count import Sensitive
     from sfumato.vault.mechanisms.searches import ExactKeys
-    from sfumato.vault.sensitive import Sensitive
     from sfumato.vault.tables import Table
 
 __all__ = [
@@ -190,8 +190,8 @@ class KindSearch:
 
     def draw(self, exact: object, random: WordSource) -> Findings:
         """The noisy sizes, by the names of the classes."""
+        from sfumato.vault.count import Sensitive
         from sfumato.vault.mechanisms.searches import noisy_classes
-        from sfumato.vault.sensitive import Sensitive
 
         assert isinstance(exact, Sensitive)  # noqa: S101  of count
         sizes = noisy_classes(exact, self.law, random)
@@ -457,8 +457,8 @@ class RangeSearch:
 
     def draw(self, exact: object, random: WordSource) -> Findings:
         """The ends, the noisy number of records, and how many bins that is enough for."""
+        from sfumato.vault.count import Sensitive
         from sfumato.vault.mechanisms.searches import search_range
-        from sfumato.vault.sensitive import Sensitive
 
         assert isinstance(exact, Sensitive)  # noqa: S101  of count
         grid = self.attribute.grid
@@ -578,8 +578,8 @@ class BoundSearch:
 
     def draw(self, exact: object, random: WordSource) -> Findings:
         """The bound."""
+        from sfumato.vault.count import Sensitive
         from sfumato.vault.mechanisms.searches import search_bound
-        from sfumato.vault.sensitive import Sensitive
 
         assert isinstance(exact, Sensitive)  # noqa: S101  of count
         place = search_bound(exact, self.persons, self.law, random)

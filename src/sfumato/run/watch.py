@@ -43,8 +43,8 @@ from sfumato.run.run_limits import LIMITS
 from sfumato.run.spine import Access, Lasting, Runnable, begin, opened, run
 from sfumato.text import STORED
 from sfumato.types import Neighbours, Progress
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.sparse import Discoverer, cell_counts, times
-from sfumato.vault.sensitive import Sensitive
 
 if TYPE_CHECKING:
     import pandas as pd

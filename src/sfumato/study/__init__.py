@@ -47,7 +47,7 @@ _HOMES = {
     "sparse_vector": "sfumato.run.textbook.sparse_vectors",
     # Selection and noise
     "ChoiceOutcome": "sfumato.run.textbook.choice_mechanisms",
-    "Sensitive": "sfumato.vault.sensitive",
+    "Sensitive": "sfumato.vault.count",
     "discrete_laplace": "sfumato.vault.mechanisms.noise",
     "exponential_mechanism": "sfumato.run.textbook.choice_mechanisms",
     "noisy_max": "sfumato.run.textbook.choice_mechanisms",

@@ -109,12 +109,12 @@ from sfumato.study.widths import mean_norm as mean_norm
 from sfumato.study.widths import mean_width as mean_width
 from sfumato.study.widths import projected_noise as projected_noise
 from sfumato.study.widths import support as support
+from sfumato.vault.count import Sensitive as Sensitive
 from sfumato.vault.mechanisms.k_norm import KNorm as KNorm
 from sfumato.vault.mechanisms.noise import discrete_laplace as discrete_laplace
 from sfumato.vault.mechanisms.noise import rounded_gaussian as rounded_gaussian
 from sfumato.vault.mechanisms.select import report_noisy_max as report_noisy_max
 from sfumato.vault.mechanisms.sparse import Discoverer as Discoverer
 from sfumato.vault.mechanisms.sparse import SparseVector as SparseVector
-from sfumato.vault.sensitive import Sensitive as Sensitive
 
 __all__: list[str]

@@ -9,16 +9,19 @@ columns of small integers: a GROUP BY per table, several of them in one query. A
 part of another asked one is summed from it, and small ones are counted together, as one table over
 all their attributes (`scanned_tables`). Cells that no record falls in are zero, and nothing about
 the result but its numbers depends on the data.
+
+Exact counts must appear in no log, traceback, repr, pickle or cache: they travel through the vault
+inside a `Sensitive`, which shows nothing about itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +29,7 @@ import numpy.typing as npt
 from sfumato.domain.domain import Domain, unit_bits, valued
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.values import UNIT_BITS, Fractional, Moments
-from sfumato.errors import TooLarge, WorkloadError
+from sfumato.errors import SfumatoError, TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Integers, Progress
 from sfumato.vault.encode import (
@@ -37,7 +40,7 @@ from sfumato.vault.encode import (
     engine_failed,
     read_records,
 )
-from sfumato.vault.sensitive import Redacted, Sensitive, sealed
+from sfumato.vault.engine import sealed
 from sfumato.vault.tables import Records, Table
 from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.predicates import And, Condition, In, Not, Or, check_conditions
@@ -48,12 +51,83 @@ __all__ = [
     "Compiled",
     "Counts",
     "ListedCells",
+    "Redacted",
+    "Sensitive",
     "compile_condition",
     "count_conditions",
     "count_marginals",
     "list_cells",
     "public_cells",
 ]
+
+
+# Exact data that only the vault opens
+
+
+T = TypeVar("T")
+
+SHOWN = "<exact counts: not shown>"
+
+
+class Redacted:
+    """Something that shows the same few words whatever it holds, and that cannot be copied out.
+
+    >>> f"{Redacted():,d}"
+    '<exact counts: not shown>'
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return SHOWN
+
+    def __format__(self, spec: str) -> str:
+        return SHOWN
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        raise _refusal("iterated over")
+
+    def __bool__(self) -> NoReturn:
+        raise _refusal("tested for truth")
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        raise _refusal("turned into an array")
+
+    def __getstate__(self) -> NoReturn:
+        raise _refusal("copied or pickled")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise _refusal("copied or pickled")
+
+
+class Sensitive(Redacted, Generic[T]):
+    """Exact data that only the vault opens.
+
+    Args:
+        exact: The exact data.
+
+    >>> import sfumato as sf
+    >>> box = sf.study.Sensitive((17, 4))
+    >>> box
+    <exact counts: not shown>
+    """
+
+    __slots__ = ("_exact",)
+
+    def __init__(self, exact: T) -> None:
+        self._exact = exact
+
+    def reveal(self) -> T:
+        """The exact data; called inside the vault only.
+
+        Returns:
+            The exact data.
+        """
+        return self._exact
+
+
+def _refusal(verb: str) -> SfumatoError:
+    return SfumatoError(f"exact counts stay in the vault: they cannot be {verb}")
 
 
 # Conditions as SQL over columns of codes

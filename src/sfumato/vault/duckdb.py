@@ -16,8 +16,16 @@ import numpy as np
 
 from sfumato.errors import TableError
 from sfumato.text import did_you_mean, listing, shown
-from sfumato.vault.engine import EXACT_DIGITS, Columns, Engine, fresh_name, quoted, quoted_text
-from sfumato.vault.sensitive import before_rows, sealed
+from sfumato.vault.engine import (
+    EXACT_DIGITS,
+    Columns,
+    Engine,
+    before_rows,
+    fresh_name,
+    quoted,
+    quoted_text,
+    sealed,
+)
 from sfumato.vault.sources import TABLE_MARK, FileSource, check_column_names
 from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.workload import CELLS_TOGETHER

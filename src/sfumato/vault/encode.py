@@ -26,7 +26,7 @@ done on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -55,8 +55,7 @@ from sfumato.text import did_you_mean, either, listing, shown
 from sfumato.types import Integers
 from sfumato.vault.arrow_codes import ArrowColumns, Codes
 from sfumato.vault.duckdb import DuckDB
-from sfumato.vault.engine import Engine
-from sfumato.vault.sensitive import sealed
+from sfumato.vault.engine import Engine, sealed
 from sfumato.vault.sources import TextRules
 from sfumato.vault.tables import ColumnReading, Records, Table
 from sfumato.vault.vault_limits import LIMITS
@@ -673,9 +672,9 @@ def draw_secret(table: Table, random: WordSource | None = None) -> None:
         table.secret = source.words(4).tobytes().hex()
 
 
-def engine_failed(table: Table, domain: Domain) -> str:
+def engine_failed(table: Table, domain: Domain) -> Callable[[], str]:
     """The message for an engine that gives up, whatever it was that it could not do."""
-    return (
+    return lambda: (
         f"the table {table.name} could not be counted over {listing(domain.names)}; check that it "
         "is complete and readable, and that its codes fit in memory"
     )

@@ -12,20 +12,24 @@ anything is decided about a value:
     text      a text that is compared byte by byte
     moment    microseconds since 1970 in UTC, as a signed 64-bit integer; times before the year 1
               and after 9999 become `EARLIEST` and `LATEST`
+
+Every call into an engine or a reader of files runs under `sealed`, because their messages quote the
+values they choke on: it drops them.
 """
 
 from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from sfumato.errors import SfumatoError, TableError
 from sfumato.text import shown
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
@@ -39,12 +43,16 @@ __all__ = [
     "Columns",
     "Engine",
     "EngineTable",
+    "before_rows",
     "fresh_name",
     "quoted",
     "quoted_text",
+    "sealed",
     "unreadable",
 ]
 
+
+T = TypeVar("T")
 
 EARLIEST: Final = -(2**62)
 LATEST: Final = 2**62
@@ -300,3 +308,53 @@ def unreadable(name: str, query: str | None) -> str:
         f"{what} of {shown(name)} cannot be read; check that it is there, that it may be read, and "
         "that its columns have names of their own and types that the engine knows"
     )
+
+
+# Errors, of which nothing leaves that a record may have said
+
+
+def sealed(action: Callable[[], T], message: str | Callable[[], str]) -> T:
+    """Run ``action``; whatever goes wrong in it becomes a `TableError` that says ``message``.
+
+    The message is written from public inputs, beforehand or by a function that sees nothing else.
+    The original error is dropped with its text and its frames, which may hold rows: the new one is
+    raised after the handler has ended, so that it carries no context either.
+
+    >>> sealed(lambda: [1][2], "the table cannot be read")
+    Traceback (most recent call last):
+    ...
+    sfumato.errors.TableError: the table cannot be read
+    """
+    try:
+        return action()
+    except SfumatoError:
+        raise
+    except Exception:  # noqa: S110 - nothing of it may be kept, not even in a log
+        pass
+    raise TableError(message if isinstance(message, str) else message())
+
+
+def before_rows(
+    action: Callable[[], T], message: str, reasons: tuple[type[Exception], ...] = (Exception,)
+) -> T:
+    """Run ``action``, which reads no row; the `TableError` of a failure says why in its own words.
+
+    Privacy: public by the choice of its callers. Errors of the types ``reasons`` must not depend on
+    any row, as those of starting an engine or of looking names up in a catalogue. The first line
+    of what such an error says is kept; an error of another type is dropped whole, as by `sealed`.
+
+    >>> before_rows(lambda: {}["x"], "the engine cannot be started")
+    Traceback (most recent call last):
+    ...
+    sfumato.errors.TableError: the engine cannot be started (KeyError: 'x')
+    """
+    try:
+        return action()
+    except SfumatoError:
+        raise
+    except reasons as error:
+        lines = str(error).strip().splitlines()
+        reason = f" ({type(error).__name__}: {lines[0].strip()})" if lines else ""
+    except Exception:
+        reason = ""
+    raise TableError(message + reason)

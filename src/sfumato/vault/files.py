@@ -46,8 +46,7 @@ import numpy.typing as npt
 
 from sfumato.errors import TableError
 from sfumato.text import did_you_mean, listing, shown
-from sfumato.vault.engine import quoted_text
-from sfumato.vault.sensitive import sealed
+from sfumato.vault.engine import quoted_text, sealed
 from sfumato.vault.sources import TABLE_MARK, CsvRule, CsvSource, check_column_names
 from sfumato.vault.transcode import PACKED, Bytes, opened
 from sfumato.vault.vault_limits import LIMITS

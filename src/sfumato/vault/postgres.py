@@ -27,9 +27,9 @@ from sfumato.vault.engine import (
     fresh_name,
     quoted,
     quoted_text,
+    sealed,
     unreadable,
 )
-from sfumato.vault.sensitive import sealed
 from sfumato.vault.sources import PostgresSource
 from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.workload import CELLS_TOGETHER

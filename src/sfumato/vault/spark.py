@@ -35,10 +35,11 @@ from sfumato.vault.engine import (
     Columns,
     Engine,
     EngineTable,
+    before_rows,
     fresh_name,
+    sealed,
     unreadable,
 )
-from sfumato.vault.sensitive import before_rows, sealed
 from sfumato.vault.sources import SparkSource
 from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.workload import CELLS_TOGETHER

@@ -42,10 +42,17 @@ from sfumato.vault.duckdb import (
     query_view,
     with_durations,
 )
-from sfumato.vault.engine import Engine, EngineTable, fresh_name, quoted, quoted_text
+from sfumato.vault.engine import (
+    Engine,
+    EngineTable,
+    before_rows,
+    fresh_name,
+    quoted,
+    quoted_text,
+    sealed,
+)
 from sfumato.vault.files import blocks, csv_columns, field_text, lines, sheet_columns, sheet_texts
 from sfumato.vault.postgres import Postgres, open_postgres
-from sfumato.vault.sensitive import before_rows, sealed
 from sfumato.vault.sources import (
     TABLE_MARK,
     CsvSource,

@@ -35,6 +35,7 @@ from sfumato.refine.learn import Learner
 from sfumato.run.adaptive import Task, adaptive_rounds, boosting_rounds, mwem_rounds
 from sfumato.run.choose import SelectionPlan, SelectionRun, plan_selection
 from sfumato.types import Array, Integers, Neighbours
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.select import (
     ExactAnswers,
     ExactTables,
@@ -42,7 +43,6 @@ from sfumato.vault.mechanisms.select import (
     read_tables,
     report_noisy_max,
 )
-from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import marginals, prefixes
 from sfumato.workload.workload import Workload
 from sfumato_audit.examine import Claim, Pair, Sampler, Score, Subject, Table

@@ -47,6 +47,7 @@ from sfumato.run.discover import (
     plan_discovery,
 )
 from sfumato.types import Array, Integers
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.searches import (
     RangePlaces,
     noisy_classes,
@@ -56,7 +57,6 @@ from sfumato.vault.mechanisms.searches import (
     search_bound,
     search_range,
 )
-from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
 from sfumato_audit.examine import Claim, Pair, Sampler, Score, Subject
 

@@ -46,9 +46,9 @@ from sfumato.strategy.one_attribute.ordered import ordered
 from sfumato.strategy.one_attribute.windows import windows as sliding
 from sfumato.strategy.pieces import pieces
 from sfumato.types import Array, Neighbours
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.k_norm import KNorm
 from sfumato.vault.mechanisms.measure import Exact, count, measure, measure_in_turn
-from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table as Opened
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import (

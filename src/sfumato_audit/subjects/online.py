@@ -31,12 +31,12 @@ from sfumato.session.group_questions import GroupQuestion
 from sfumato.session.session import Session, plan_session
 from sfumato.session.session_plan import SessionParameters
 from sfumato.types import Array, Neighbours
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.measure import Exact
 from sfumato.vault.mechanisms.noise import rounded_gaussian
 from sfumato.vault.mechanisms.select import read_answers
 from sfumato.vault.mechanisms.sparse import Discoverer, ExactQuestions, times
 from sfumato.vault.mechanisms.stream_noise import PrivateStream
-from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import marginals
 from sfumato.workload.question import questions_of
 from sfumato.workload.statements.sql import sql

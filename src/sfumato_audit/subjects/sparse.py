@@ -37,8 +37,8 @@ from sfumato.session.epochs import MemoryLedger
 from sfumato.session.session import Session
 from sfumato.session.session_plan import SessionParameters
 from sfumato.types import Array, Neighbours
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.sparse import ExactQuestions, SparseVector, above_threshold, answer
-from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import predicates
 from sfumato.workload.predicates import attribute
 from sfumato.workload.question import Question, questions_of

@@ -39,8 +39,8 @@ from sfumato.run.textbook.sparse_vectors import above_threshold, numeric_sparse,
 from sfumato.study.local_factorization import LocalFactorization
 from sfumato.study.local_model import RandomizedResponse, UnaryEncoding, encode_table
 from sfumato.types import Array, Neighbours
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.measure import Exact, measure, tallied_reports
-from sfumato.vault.sensitive import Sensitive
 from sfumato_audit.examine import Claim, Pair, Sampler, Subject, Table
 
 __all__ = [

@@ -39,9 +39,9 @@ from sfumato.random import Draws, WordSource, system_words
 from sfumato.study.experts import Experts
 from sfumato.study.local_model import RandomizedResponse, estimate_reports, forecast_rmse
 from sfumato.types import Array, Integers
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.noise import discrete_laplace
 from sfumato.vault.mechanisms.sparse import SparseVector, answer
-from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import explicit
 from sfumato.workload.workload import Workload
 from sfumato_web.learn.drawing import Axis, Hue, Plot, Point, number

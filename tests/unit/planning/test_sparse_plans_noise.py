@@ -25,8 +25,8 @@ from sfumato.planning.sparse_plans import (
 from sfumato.privacy import gaussian
 from sfumato.privacy.cost import Cost, mu_squared_of
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw, noise_cost
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.sparse import answer
-from sfumato.vault.sensitive import Sensitive
 from tests.shared.sparse_reference import law_of_patterns, survival
 
 

@@ -26,9 +26,9 @@ from sfumato.privacy.selection import ChoiceNoise
 from sfumato.random import WordSource
 from sfumato.run.textbook.outcomes import NoiseScale, Outcome, Scores, budget_of, drawn
 from sfumato.types import Integers, Neighbours
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.select import exponential_mechanism as choose_by_exponent
 from sfumato.vault.mechanisms.select import report_noisy_max
-from sfumato.vault.sensitive import Sensitive
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger

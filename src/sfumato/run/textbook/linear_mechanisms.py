@@ -51,9 +51,9 @@ from sfumato.strategy.base import Strategy
 from sfumato.strategy.biased import approximate as approximate_strategy
 from sfumato.strategy.blockwise import shared_noise, tree_block
 from sfumato.types import Neighbours, Noise
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.measure import Exact, measure
 from sfumato.vault.mechanisms.sparse import answer_many
-from sfumato.vault.sensitive import Sensitive
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger

@@ -34,8 +34,8 @@ from sfumato.study.local_model import (
 )
 from sfumato.study.matrix_norms import dense_queries
 from sfumato.types import Array, Integers
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.measure import reported, tallied_reports
-from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.build import marginals
 from sfumato.workload.workload import Workload
 

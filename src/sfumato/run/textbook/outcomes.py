@@ -42,8 +42,8 @@ from sfumato.run.spine import Access, Runnable, run
 from sfumato.strategy.base import Block
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Neighbours, Progress
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.measure import Exact, count, count_histogram, flat_answers
-from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import prefixes, product, ranges
 from sfumato.workload.workload import Workload, answer_bits

@@ -32,8 +32,8 @@ from sfumato.run.textbook.sparse_vectors import Vectors
 from sfumato.study.experts import Experts, Weights, weights_error
 from sfumato.study.matrix_norms import dense_queries
 from sfumato.types import Array, Neighbours
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.sparse import Discoverer, apart
-from sfumato.vault.sensitive import Sensitive
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger

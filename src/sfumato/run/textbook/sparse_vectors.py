@@ -39,9 +39,9 @@ from sfumato.random import WordSource
 from sfumato.run.run_limits import LIMITS
 from sfumato.run.textbook.outcomes import Outcome, Scores, budget_of, drawn, scale_of
 from sfumato.types import Neighbours
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.sparse import Discoverer
 from sfumato.vault.mechanisms.sparse import above_threshold as first_above
-from sfumato.vault.sensitive import Sensitive
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger

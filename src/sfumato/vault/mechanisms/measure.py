@@ -26,9 +26,8 @@ from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource, system_words
 from sfumato.strategy.base import Block
 from sfumato.types import Integers, Neighbours, Numbers, Progress
-from sfumato.vault.count import count_conditions, count_marginals
+from sfumato.vault.count import Sensitive, count_conditions, count_marginals
 from sfumato.vault.mechanisms.noise import block_noise
-from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table
 from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.terms import Term

@@ -43,13 +43,12 @@ from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.random import WordSource
 from sfumato.text import listing
 from sfumato.types import Integers, Progress
-from sfumato.vault.count import count_marginals
+from sfumato.vault.count import Redacted, Sensitive, count_marginals
 from sfumato.vault.encode import draw_secret, family, filled, secret_table, unit_text
-from sfumato.vault.engine import Engine
+from sfumato.vault.engine import Engine, sealed
 from sfumato.vault.mechanisms.noise import rounded_gaussian
 from sfumato.vault.mechanisms.select import permute_and_flip
 from sfumato.vault.mechanisms.sparse import above_threshold, answer, answer_many
-from sfumato.vault.sensitive import Redacted, Sensitive, sealed
 from sfumato.vault.tables import Table
 from sfumato.vault.vault_limits import LIMITS
 

@@ -45,10 +45,9 @@ from sfumato.privacy.selection import MAXIMUM_RATE, ChoiceNoise
 from sfumato.random import WordSource
 from sfumato.strategy.base import Block
 from sfumato.types import Integers, Neighbours, Progress
-from sfumato.vault.count import AttributeSet, Counts, count_marginals
+from sfumato.vault.count import AttributeSet, Counts, Redacted, Sensitive, count_marginals
 from sfumato.vault.mechanisms.measure import count
 from sfumato.vault.mechanisms.noise import block_noise, discrete_laplace
-from sfumato.vault.sensitive import Redacted, Sensitive
 from sfumato.vault.tables import Table
 from sfumato.workload.workload import Workload, answer_bits
 

@@ -37,11 +37,17 @@ from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.random import WordSource, system_words
 from sfumato.strategy.base import Block
 from sfumato.types import Integers, Neighbours
-from sfumato.vault.count import AttributeSet, ListedCells, count_marginals, list_cells
+from sfumato.vault.count import (
+    AttributeSet,
+    ListedCells,
+    Redacted,
+    Sensitive,
+    count_marginals,
+    list_cells,
+)
 from sfumato.vault.encode import read_records
 from sfumato.vault.mechanisms.measure import Exact, count, measure
 from sfumato.vault.mechanisms.noise import discrete_laplace, geometric, rounded_gaussian
-from sfumato.vault.sensitive import Redacted, Sensitive
 from sfumato.vault.tables import Table
 from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.question import Question

@@ -18,8 +18,8 @@ from sfumato.errors import SfumatoError
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource, system_words
 from sfumato.strategy.one_attribute.stream_filters import VALUE_BITS, Filter, TimeTree, encode
+from sfumato.vault.count import Redacted
 from sfumato.vault.mechanisms.noise import block_noise
-from sfumato.vault.sensitive import Redacted
 from sfumato.vault.vault_limits import LIMITS
 
 __all__ = ["MeasuredStream", "PrivateStream"]

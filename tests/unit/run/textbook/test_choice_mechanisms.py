@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import chisquare
 
 import sfumato as sf
-from sfumato.vault.sensitive import Sensitive
+from sfumato.vault.count import Sensitive
 
 study = sf.study
 

@@ -11,8 +11,8 @@ import sfumato as sf
 from sfumato.errors import SfumatoError
 from sfumato.run.textbook.local_responses import randomized_response
 from sfumato.study.local_model import RandomizedResponse, UnaryEncoding
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.measure import tallied_reports
-from sfumato.vault.sensitive import Sensitive
 from tests.shared.words import SeededWords
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.vault.sensitive import Sensitive
+from sfumato.vault.count import Sensitive
 
 study = sf.study
 SCORES = [3, 8, 5, 900, 20, 950, 7]

@@ -14,6 +14,7 @@ from sfumato.planning.calibrate import privacy_loss
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.strategy.base import Block
 from sfumato.strategy.pieces import pieces
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.measure import (
     Exact,
     add_noise,
@@ -24,7 +25,6 @@ from sfumato.vault.mechanisms.measure import (
 )
 from sfumato.vault.mechanisms.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.mechanisms.select import read_answers, read_tables
-from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
 from sfumato.vault.vault_limits import LIMITS
 from tests.shared.words import SeededWords

@@ -16,8 +16,8 @@ from sfumato.domain.attributes import Integer
 from sfumato.domain.grids import MomentGrid, NumberGrid, RangeGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.privacy.discovery_laws import RangeLaw, range_law
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.searches import read_grids, search_range
-from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
 from tests.shared.words import SeededWords
 

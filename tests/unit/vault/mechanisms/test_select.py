@@ -23,6 +23,7 @@ from sfumato.privacy.selection import (
     range_of_mu_squared_down,
     selection_cost,
 )
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.select import (
     _EXPONENTIAL,
     _GUMBEL,
@@ -33,7 +34,6 @@ from sfumato.vault.mechanisms.select import (
     report_noisy_max,
     top_places,
 )
-from sfumato.vault.sensitive import Sensitive
 from tests.shared.words import GivenWords, SeededWords
 
 ALPHA = 1e-6

@@ -12,9 +12,9 @@ import pytest
 
 from sfumato.errors import BudgetError, PlanError, SfumatoError
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.mechanisms.sparse import SparseVector, above_threshold, answer
-from sfumato.vault.sensitive import Sensitive
 from tests.shared.words import SeededWords
 
 LAPLACE = SparseLaw(

@@ -12,8 +12,8 @@ from sfumato.errors import PlanError, SfumatoError
 from sfumato.planning.sparse_plans import SparseForecast
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.sparse import Discoverer, SparseVector, answer, apart, times
-from sfumato.vault.sensitive import Sensitive
 from tests.shared.words import SeededWords
 
 LAW = SparseLaw(NoiseLaw("laplace", Fraction(2)), NoiseLaw("laplace", Fraction(3)), 2)

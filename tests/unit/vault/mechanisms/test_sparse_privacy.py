@@ -19,8 +19,8 @@ from scipy.special import chdtrc, ndtr
 import sfumato.vault.mechanisms.sparse as vault_sparse
 from sfumato.privacy.cost import gaussian_delta
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
+from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.sparse import SparseVector
-from sfumato.vault.sensitive import Sensitive
 from tests.shared.sparse_reference import (
     Pattern,
     above_or_below,

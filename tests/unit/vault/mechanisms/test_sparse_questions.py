@@ -17,10 +17,9 @@ from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.run.public import public_records
 from sfumato.vault import count
-from sfumato.vault.count import public_cells
+from sfumato.vault.count import Sensitive, public_cells
 from sfumato.vault.mechanisms import sparse
 from sfumato.vault.mechanisms.sparse import ExactQuestions, answer, answer_shift, moved_by_one
-from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
 from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.question import questions_of

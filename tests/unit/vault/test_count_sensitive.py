@@ -21,9 +21,9 @@ from sfumato.domain.attributes import Boolean, Category, Integer
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, SfumatoError, TableError
 from sfumato.vault.arrow_codes import Codes
-from sfumato.vault.count import Counts, count_conditions, count_marginals
+from sfumato.vault.count import Counts, Sensitive, count_conditions, count_marginals
 from sfumato.vault.duckdb import DuckDB
-from sfumato.vault.sensitive import Sensitive, sealed
+from sfumato.vault.engine import sealed
 from sfumato.vault.tables import open_table
 from sfumato.workload.predicates import In
 
