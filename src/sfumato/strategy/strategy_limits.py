@@ -132,6 +132,9 @@ class StrategyLimits:
     """Classes of cells that a template may have: its matrices are dense, 72 MiB each."""
     template_bits: int = 14
     """Bits of a column norm of 1 to which coefficients are rounded."""
+    product_bits: int = 32
+    """Bits of the column norm of a product of templates: noise of 2^40 of its steps can be drawn,
+    so that this leaves 2^8 for an epsilon below 1."""
     template_fine_bits: int = 20
     """The same where single cells are faint, which multiplies the rounding of the rows."""
     template_faint: float = 1 / 32

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from math import inf, prod
+from math import inf, log2, prod
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
@@ -245,13 +245,25 @@ def _measured(
         terms = [t for i in members if (t := workload.terms[i].as_product()) is not None]
         source.update(dict.fromkeys(members, len(blocks)))
         is_direct = len(terms) == 1 and (terms[0].is_table or terms[0].cells > LIMITS.table_cells)
-        blocks.append(terms[0] if is_direct else fitted_product(terms, designs, 1))
+        blocks.append(terms[0] if is_direct else _drawable(fitted_product(terms, designs, 1)))
     for i, term in enumerate(workload.terms):
         if i not in source:
             source[i] = len(blocks)
             blocks.append(_directly_measured(workload, term))
     order = [source[i] for i in range(len(workload.terms))]
     return shared_noise(NAME, "laplace", workload, blocks, order, objective)
+
+
+def _drawable(block: Product) -> Product:
+    """The product, its templates in fewer bits where theirs add up to more than noise may have."""
+    templates = [q for _, q in block.factors if isinstance(q, Template)]
+    if sum(log2(q.column_powers(1).max()) for q in templates) <= LIMITS.product_bits:
+        return block
+    bits = LIMITS.product_bits // len(templates)
+    rounded = (q.rounded(bits) if isinstance(q, Template) else q for _, q in block.factors)
+    factors = tuple(zip(block.attributes, rounded, strict=True))
+    parts = [n if q.is_identity else f"{q.name} of {n}" for n, q in factors]
+    return replace(block, name=" x ".join(parts), factors=factors)
 
 
 def _kind(queries: QuerySet) -> object:

@@ -83,6 +83,14 @@ class Template(Invertible):
         """The number of cells of every class."""
         return np.bincount(self.class_of, minlength=len(self.diagonal)).astype(np.float64)
 
+    def rounded(self, bits: int) -> Template:
+        """The same template with coefficients rounded to a greatest column norm of 2^bits."""
+        coefficients = np.vstack([self.diagonal, self.extra])
+        norm = float(coefficients.sum(axis=0).max())
+        whole = np.rint(coefficients * (2.0**bits / norm)).astype(np.int64)
+        extra = whole[1:][whole[1:].any(axis=1)]
+        return Template(self.size, np.maximum(whole[0], 1), extra, self.class_of)
+
     def apply(self, x: Numbers) -> Numbers:
         """``M x``; exact for integers."""
         x = widened(x)
