@@ -20,7 +20,7 @@ the longest column; epsilon takes the diameter in L1, never more than twice the 
 rule of the domain or the source itself drops records, or a person may have fewer rows than allowed,
 the replaced record can fall in no cell at all: then both take at least the longest column. A
 privacy unit of r rows moves h by r such steps at once: r times the norm; one with groups by what
-its groups can move together (``unit_moves.py``). Public totals, which no move changes, may have
+its groups can move together (``moves.py``). Public totals, which no move changes, may have
 next to no noise (``replace_one.py``).
 
 A block whose coefficients are so fine that noise on their own grid could not be drawn (scales
@@ -50,7 +50,7 @@ from sfumato.privacy.budget import may_lose_a_record
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.privacy.privacy_limits import LIMITS as PRIVACY_LIMITS
 from sfumato.strategy.base import Strategy
-from sfumato.strategy.neighbours.unit_moves import bound_of_groups, moved_by_groups
+from sfumato.strategy.moves import bound_of_groups, moved_by_groups
 from sfumato.types import Neighbours, Noise
 
 __all__ = [

@@ -436,7 +436,7 @@ class Forecast:
         largest. It is one for Laplace noise too, as no column is shorter in L1 than in L2, but a
         loose one; on a grid such noise errs `whole_gain` times as much at least. For a unit with
         groups it is multiplied by what a person adds at least
-        (`unit_moves.bound_of_groups`): nearly tight where all groups are asked alike,
+        (`moves.bound_of_groups`): nearly tight where all groups are asked alike,
         loose elsewhere.
         """
         at_unit_noise = self._certificate_at_unit_noise

@@ -45,8 +45,8 @@ from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.strategy.base import Strategy, check_measured, check_rank, check_unbiased
 from sfumato.strategy.biased import approximate
 from sfumato.strategy.degrees import is_forecast_only
+from sfumato.strategy.moves import bound_of_groups
 from sfumato.strategy.neighbours.replace_one import for_replace_one
-from sfumato.strategy.neighbours.unit_moves import bound_of_groups
 from sfumato.strategy.pieces import sum_of_bounds
 from sfumato.types import Neighbours, Noise, Objective, Progress
 from sfumato.workload.workload import Workload

@@ -38,7 +38,7 @@ from sfumato.refine.problem import Grid, Quadratic, check_exact_combinations
 from sfumato.refine.reconstruct import Fit, FitPart
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import deadline, effort, must_stop, one_thread
-from sfumato.solve.raking import rake
+from sfumato.solve.nonnegative import rake
 from sfumato.types import Array, Integers, Progress
 from sfumato.workload.constraints import agreed_total
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS

@@ -31,7 +31,7 @@ from sfumato.errors import TooLarge
 from sfumato.refine.cells import nearest, published_cells
 from sfumato.refine.problem import Grid
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.solve.raking import rake
+from sfumato.solve.nonnegative import rake
 from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS

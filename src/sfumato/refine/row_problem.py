@@ -28,7 +28,7 @@ from sfumato.refine.feasibility import witness
 from sfumato.refine.reconstruct import Fit, FitPart
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import ADDED_UP, spend
-from sfumato.solve.raking import rake
+from sfumato.solve.nonnegative import rake
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.clauses import read_clauses
 from sfumato.workload.constraints import Constraints, Linked

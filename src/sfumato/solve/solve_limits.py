@@ -178,7 +178,7 @@ class SolveLimits:
     least_squares_parts: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125)
     """Parts of a step that are tried along the bent path."""
 
-    # raking
+    # nonnegative, raking
     raking_sweeps: int = 60
     """Sweeps over the tables before Newton steps go on."""
     raking_long_sweeps: int = 2000

@@ -80,10 +80,10 @@ _HOMES = {
     # Approximate factorization
     "ApproximateFactorization": "sfumato.strategy.biased",
     "bounded_bias": "sfumato.strategy.biased",
-    "ConjunctionError": "sfumato.study.conjunction_sets",
+    "ConjunctionError": "sfumato.study.error_bounds",
     "chebyshev": "sfumato.strategy.conjunctions",
     "chebyshev_error": "sfumato.strategy.conjunctions",
-    "conjunction_errors": "sfumato.study.conjunction_sets",
+    "conjunction_errors": "sfumato.study.error_bounds",
     "conjunctions_by_polynomial": "sfumato.strategy.conjunctions",
     "gamma_of": "sfumato.strategy.conjunctions",
     "least_cost": "sfumato.strategy.conjunctions",

@@ -47,10 +47,10 @@ from sfumato.strategy.conjunctions import gamma_of as gamma_of
 from sfumato.strategy.conjunctions import least_cost as least_cost
 from sfumato.strategy.moves import squared_diameter as squared_diameter
 from sfumato.strategy.trees import Tree as Tree
-from sfumato.study.conjunction_sets import ConjunctionError as ConjunctionError
-from sfumato.study.conjunction_sets import conjunction_errors as conjunction_errors
+from sfumato.study.error_bounds import ConjunctionError as ConjunctionError
 from sfumato.study.error_bounds import LowerBound as LowerBound
 from sfumato.study.error_bounds import approximate_rows_needed as approximate_rows_needed
+from sfumato.study.error_bounds import conjunction_errors as conjunction_errors
 from sfumato.study.error_bounds import factorization_rows_needed as factorization_rows_needed
 from sfumato.study.error_bounds import gaussian_error as gaussian_error
 from sfumato.study.error_bounds import gaussian_rows_needed as gaussian_rows_needed

@@ -4,7 +4,8 @@
 Each function returns an error, or the number of rows that reaches one. All are for normalised
 answers (fractions of n records) to k counting queries, with probability ``1 - beta`` for all
 queries at once unless said otherwise: root mean squares are said to be. They are what ``compare``
-draws beside the exact forecasts; `sample_sizes` lists all of them side by side.
+draws beside the exact forecasts; `sample_sizes` lists all of them side by side, and
+`conjunction_errors` says what a bias is worth for 2^d conjunctions (Remark 2.4 on factorization).
 
 `lower_bound` returns an error that no private mechanism can stay below, whatever it does. The
 certificate of a plan compares it with the best factorization. This bound holds for every
@@ -17,9 +18,9 @@ by few records while answers move far and not alike. Proof: docs/proofs/lower-bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil, exp, expm1, log, log2, sqrt
+from math import ceil, exp, expm1, isfinite, log, log2, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,7 @@ from scipy.linalg import eigh, eigvalsh, qr
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.privacy.budget import Budget, check_neighbours
+from sfumato.strategy.degrees import best_shares, least_gamma, optimal_error
 from sfumato.study.matrix_norms import dense_queries
 from sfumato.study.study_limits import LIMITS
 from sfumato.types import Array, Integers, Neighbours
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "ConjunctionError",
     "LowerBound",
     "approximate_rows_needed",
+    "conjunction_errors",
     "factorization_rows_needed",
     "gaussian_error",
     "gaussian_rows_needed",
@@ -691,3 +695,106 @@ def _scalings(gram: Array) -> Iterator[Array]:
         inverse = np.diag(np.linalg.inv(gram))
         yield 1 / inverse
         yield np.sqrt(diagonal / inverse)
+
+
+@dataclass(frozen=True, slots=True)
+class ConjunctionError:
+    """One row of ``conjunction_errors``; all errors are root mean squares in counts.
+
+    Args:
+        attributes: d.
+        records: n.
+        alpha: The bias, per record, as a root mean square over the queries in the worst case.
+        error: The least error of all factorizations, at this bias or at the best one.
+        lower: A proved bound below ``error``.
+        exact: The least error of all factorizations without bias.
+        by_degrees: The error of what a plan with ``allow_bias`` measures: characters, with one
+            share for each degree. It has its own bias; NaN where alpha was given.
+    """
+
+    attributes: int
+    records: int
+    alpha: float
+    error: float
+    lower: float
+    exact: float
+    by_degrees: float
+
+
+def conjunction_errors(
+    attributes: int | Sequence[int],
+    records: int | Sequence[int],
+    alphas: float | Sequence[float] | None = None,
+    loss: float = 1.0,
+    ways: int | None = None,
+    tolerance: float = 1e-2,
+) -> list[ConjunctionError]:
+    """The error of all monotone conjunctions of d attributes, against d, n and the bias alpha.
+
+    Without bias the error of all 2^d is ``((1 + sqrt 5) / sqrt 8)^d / mu = 1.1441^d / mu`` for any
+    number of records; with one it is at most ``n sqrt(alpha^2 + gamma_alpha^2 / (mu n)^2)``.
+
+    Args:
+        attributes: d, or several.
+        records: n, or several: at most so many records are in the table.
+        alphas: Biases per record; None for the one of least error.
+        loss: mu of the Gaussian noise, for neighbours that differ by one record more or less.
+        ways: All conjunctions of so many attributes; None for all 2^d.
+        tolerance: How far an error may be above the least, relatively; ``lower`` says how far it
+            is.
+
+    Returns:
+        A row for every d, n and alpha, in this order.
+
+    Raises:
+        PlanError: An argument is out of range.
+
+    >>> import sfumato as sf
+    >>> row = sf.study.conjunction_errors(20, 100)[0]
+    >>> round(row.exact, 1), round(row.error), row.lower <= row.error <= row.by_degrees
+    (14.8, 8, True)
+    """
+    every = _listed(attributes, "attributes", 1, LIMITS.conjunction_attributes)
+    sizes = _listed(records, "records", 1, 10**15)
+    if not (isinstance(loss, int | float) and isfinite(loss) and loss > 0):
+        raise PlanError(f"loss is the mu of the noise, a number above 0, got {loss!r}")
+    biases: list[float | None] = [None]
+    if alphas is not None:
+        biases = [alphas] if isinstance(alphas, int | float) else list(alphas)
+    for alpha in biases:
+        if alpha is not None and not (isfinite(alpha) and alpha >= 0):
+            raise PlanError(f"alpha is a bias per record and must be at least 0, got {alpha!r}")
+    out = []
+    for d in every:
+        weights = _weights(d, ways)
+        exact = least_gamma(weights, 0.0, tolerance).error / loss
+        for alpha in biases:
+            gamma = None if alpha is None else least_gamma(weights, alpha, tolerance)
+            for n in sizes:
+                tau = (loss * n) ** -2.0
+                if gamma is None:
+                    best = optimal_error(weights, tau, tolerance)
+                    degrees = sqrt(best_shares(np.array(weights), tau).error)
+                    bias, error, lower = best.bias, best.error, best.lower
+                else:
+                    bias, degrees = gamma.bias, float("nan")
+                    error = sqrt(bias**2 + tau * gamma.error**2)
+                    lower = sqrt(bias**2 + tau * gamma.lower**2)
+                out.append(ConjunctionError(d, n, bias, n * error, n * lower, exact, n * degrees))
+    return out
+
+
+def _weights(d: int, ways: int | None) -> list[float]:
+    if ways is None:
+        return [1.0] * (d + 1)
+    if isinstance(ways, bool) or not isinstance(ways, int) or not 0 <= ways <= d:
+        raise PlanError(f"conjunctions of {ways!r} of {d} attributes; allowed are 0 to {d}")
+    return [float(w == ways) for w in range(d + 1)]
+
+
+def _listed(values: int | Sequence[int], what: str, least: int, most: int) -> list[int]:
+    out = [values] if isinstance(values, int) else list(values)
+    for value in out:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise PlanError(f"{what} are whole numbers from {least:,} to {most:,}, got {value!r}")
+    return out

@@ -16,7 +16,7 @@ from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import make_possible, meet_published, problem
 from sfumato.refine.rows import WeightedRows, fit_rows
 from sfumato.refine.synthesize import synthesize
-from sfumato.solve.raking import rake
+from sfumato.solve.nonnegative import rake
 from tests.shared.words import SeededWords
 
 IMPOSSIBLE = ["x0 = 1 and x1 >= 1", "x2 = 0 and x3 = 1 and x4 = 1", "x5 = 2"]

@@ -17,10 +17,10 @@ from sfumato.errors import PlanError, SchemaError
 from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planner import Strategies
+from sfumato.strategy import moves
 from sfumato.strategy.base import Strategy
-from sfumato.strategy.neighbours import unit_moves
+from sfumato.strategy.moves import bound_of_groups, moved_by_groups
 from sfumato.strategy.neighbours.replace_one import for_replace_one
-from sfumato.strategy.neighbours.unit_moves import bound_of_groups, moved_by_groups
 
 SMALL = sf.Domain({"day": 4, "sex": 2})
 NARROW = sf.Domain({"day": 3, "hour": 2, "sex": 2})
@@ -155,7 +155,7 @@ def test_kinds_of_pairs_and_all_pairs_of_cells_agree():
         terms = [b.term for b in strategy.blocks]
         scales = np.array([share**2 for share in strategy.shares])
         longest = strategy.maximum_column(2, scales).power
-        pairs = [make(terms, ("day",)) for make in (unit_moves._by_kinds, unit_moves._by_cells)]
+        pairs = [make(terms, ("day",)) for make in (moves._by_kinds, moves._by_cells)]
         ones, twos = (each.between(scales, longest) for each in pairs)
         for one, two in zip(ones, twos, strict=True):
             off = ~np.eye(4, dtype=bool)
@@ -219,7 +219,7 @@ def test_groups_that_are_no_attribute_are_refused():
 def test_domains_too_large_to_compare_fall_back_to_rows(monkeypatch):
     work = workloads(SMALL)["prefixes"]
     strategy, unit = built("gaussian-tree", work), UNITS[0]
-    monkeypatch.setattr(unit_moves, "_inner_products", lambda *_: None)
+    monkeypatch.setattr(moves, "_inner_products", lambda *_: None)
     assert moved_by_groups(strategy, unit, "add-remove", [1.0] * len(strategy.blocks)) is None
     plain = PrivacyUnit("person", unit.rows)
     for u in (unit, plain):
