@@ -88,6 +88,7 @@ __all__ = [
     "group_frame",
     "joined_frame",
     "key_term",
+    "likely_rollups",
     "long_frame",
     "long_numbers",
     "named_groups",
@@ -518,6 +519,20 @@ def rollups_of(workload: Workload, target: Product) -> list[Rollup]:
         ):
             out.append(rollup)
     return sorted(out, key=lambda rollup: (prod(rollup.source.row_shape), rollup.term))
+
+
+def likely_rollups(forecast: Forecast, target: Product) -> list[Rollup]:
+    """Of the released groups that tell some queries, those that may do so with the least error.
+
+    The ones with the fewest answers, and the ones whose answers have the least total variance: that
+    is the error of sums, as far as errors have nothing in common. Both are public.
+    """
+    rollups, few = rollups_of(forecast.workload, target), LIMITS.rollup_groups
+    if len(rollups) <= few:
+        return rollups
+    variances = forecast.block_variances
+    sharp = sorted(rollups[few:], key=lambda r: forecast.strategy.total_variance(r.term, variances))
+    return rollups[:few] + sharp[:few]
 
 
 def rollup_frame(estimates: Estimates, target: Product, level: float) -> pd.DataFrame:

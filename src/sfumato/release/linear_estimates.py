@@ -48,7 +48,7 @@ from sfumato.refine.consistency import Refined
 from sfumato.refine.intervals import Bootstrap, Bounds, Calibrated, sure_bounds
 from sfumato.refine.reconstruct import ReleasedTable, reconstruct, released_tables, released_total
 from sfumato.refine.synthesize import Synthetic, draw_records, synthesize
-from sfumato.release.answers import rollups_of, rows_along, running_totals
+from sfumato.release.answers import likely_rollups, rows_along, running_totals
 from sfumato.release.estimates import Band, Combination, Derived, Further, MeasuredBlock, cell_table
 from sfumato.release.ratios import means_of, second_moments_of
 from sfumato.release.release_limits import LIMITS
@@ -535,7 +535,7 @@ def _from_groups(
     """Sums and differences of the answers of released groups that hold the attributes."""
     forecast = estimates.forecast
     values = [m.units.size for m in measured.measurements]
-    for rollup in rollups_of(forecast.workload, target)[: LIMITS.rollup_groups]:
+    for rollup in likely_rollups(forecast, target):
         t = rollup.term
         group = forecast.workload.terms[t].name
         law = rollup.errors(forecast, values)

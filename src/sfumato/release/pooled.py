@@ -39,7 +39,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost, composed_epsilon, rho_of
 from sfumato.refine.consistency import Projection
-from sfumato.release.answers import Rollup, rollups_of
+from sfumato.release.answers import Rollup, likely_rollups
 from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.release import Release
 from sfumato.release.release_limits import LIMITS
@@ -468,7 +468,7 @@ def _best_rollup(forecast: Forecast, term: Term) -> Rollup | None:
     if target is None or target.rows > LIMITS.pooled_rollup_rows:
         return None
     best: tuple[float, Rollup] | None = None
-    for rollup in rollups_of(forecast.workload, target)[: LIMITS.rollup_groups]:
+    for rollup in likely_rollups(forecast, target):
         moments = rollup.moments(forecast.strategy, forecast.block_variances)
         if moments is not None:
             error = float(moments[0].sum())

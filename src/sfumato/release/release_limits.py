@@ -37,7 +37,8 @@ class ReleaseLimits:
     statement_rows: int = 10_000
     """Rows of a SQL statement over released groups that get intervals, one by one."""
     rollup_groups: int = 4
-    """Groups that hold the same attributes whose errors are compared: the smallest ones."""
+    """Groups that hold the same attributes whose errors are compared: so many of the smallest ones,
+    and so many of the others with the least total variance."""
 
     # pooled
     pooled_cells: int = 2**10

@@ -91,6 +91,20 @@ def test_a_group_is_also_told_by_sums_of_another_release(way, budget):
     assert total.standard_error < poor.combine({"age": [1.0] * 6}).standard_error
 
 
+def test_what_nobody_asked_rolls_up_from_the_release_that_knows_it_best(way):
+    """The rich release tells the longest of six pairs, five poor ones are smaller: none is lost."""
+    domain = sf.Domain({"a": 3, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 12})
+    counts = some_counts(domain, 3000)
+    pairs = sf.marginals(domain, [["a", n] for n in "bcdefg"])
+    longest = sf.marginals(domain, [["a", "g"]])
+    poor = released(pairs, counts, seed=1, budget=sf.Budget(mu=0.1), mechanism="gaussian")
+    rich = released(longest, counts, seed=2, budget=sf.Budget(mu=2), mechanism="gaussian")
+    both = sf.combine(poor, rich)
+    assert isinstance(both.forecast.strategy, way)
+    errors = [r.answers("a")["standard_error"].to_numpy() for r in (rich, both)]
+    assert (errors[1] <= errors[0] * (1 + 1e-9)).all()
+
+
 def test_errors_are_those_of_the_noise_of_all_blocks(way):
     # Expected: covariances by following every measured value through the reconstruction.
     parts = [made(w, i, b) for i, (w, b) in enumerate(zip(WORKS, (BUDGET, PURE), strict=True))]
