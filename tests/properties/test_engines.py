@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
 from sfumato.domain.domain import Domain
-from sfumato.domain.grids import MomentGrid, NumberGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.range_grids import MomentGrid, NumberGrid
 from sfumato.errors import TableError
 from sfumato.vault import spark as spark_module
 from sfumato.vault.count import count_conditions, count_marginals

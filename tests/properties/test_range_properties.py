@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sfumato.domain.grids import MomentGrid, NumberGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.range_grids import MomentGrid, NumberGrid
 from sfumato.vault.mechanisms.searches import read_grids
 from sfumato.vault.tables import open_table
 

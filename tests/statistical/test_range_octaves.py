@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sfumato.domain.grids import NumberGrid
+from sfumato.domain.range_grids import NumberGrid
 from sfumato.privacy.discovery_laws import range_law
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.vault.count import Sensitive

@@ -293,7 +293,7 @@ def _advice(
 ) -> Recommendation | None:
     """What is recommended for so many records; None for more queries than can be tried."""
     from sfumato.run.advice import recommend
-    from sfumato.run.public import check_public
+    from sfumato.run.public_records import check_public
     from sfumato.run.run_limits import LIMITS as RUN_LIMITS
 
     check_public(spec.public, spec.source)

@@ -18,8 +18,8 @@ Ranges can be discovered of whole numbers, of numbers, of dates and times:
     sf.Numeric.discover("income")            # both ends
     sf.Integer.discover("age", min=0)        # the upper one alone; 0 is public knowledge
 
-An `OpenRange` names the public grid that its column is searched on (``domain/grids.py``), and makes
-a closed attribute of the two ends that were published. Values beyond them are clamped.
+An `OpenRange` names the public grid that its column is searched on (``domain/range_grids.py``), and
+makes a closed attribute of the two ends that were published. Values beyond them are clamped.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from sfumato.domain.attributes import (
 )
 from sfumato.domain.domain import Domain
 from sfumato.domain.domain_limits import LIMITS
-from sfumato.domain.grids import MomentGrid, NumberGrid, RangeGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.range_grids import MomentGrid, NumberGrid, RangeGrid
 from sfumato.errors import SchemaError
 from sfumato.text import either, listing, shown
 

@@ -52,7 +52,7 @@ class DomainLimits:
     vote_rare: float = 3.0
     """Logarithm of how much rarer an unusual column of a kind is: one in twenty."""
 
-    # grids
+    # range_grids
     whole_range: int = 2**53
     """Bounds that are looked for in whole numbers are below it: floats hold them exactly."""
 

@@ -18,8 +18,8 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from sfumato.domain.grids import NumberGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.range_grids import NumberGrid
 from sfumato.errors import PlanError
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.sparse_plans import centred, sparse_of_epsilon, tolerance

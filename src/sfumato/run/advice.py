@@ -33,7 +33,7 @@ from sfumato.refine.learn import Learner
 from sfumato.refine.shrink import PublicRecords
 from sfumato.run.adaptive import AdaptivePlan, adaptive_rounds, plan_adaptive
 from sfumato.run.linear import Plan, plan
-from sfumato.run.public import public_records
+from sfumato.run.public_records import public_records
 from sfumato.run.run_limits import LIMITS
 from sfumato.study.simulated import SurrogateRecords, made_up, resampled
 from sfumato.text import shown

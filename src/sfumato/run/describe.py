@@ -43,9 +43,9 @@ from sfumato.domain.discovery import (
 )
 from sfumato.domain.domain import Domain
 from sfumato.domain.draft import Kind, guessed
-from sfumato.domain.grids import NumberGrid
 from sfumato.domain.open_kinds import OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
+from sfumato.domain.range_grids import NumberGrid
 from sfumato.errors import BudgetExhausted, PlanError, SchemaError, TableError, TooLarge
 from sfumato.planning.discovery_plans import bins_for
 from sfumato.privacy.budget import Budget, Guarantee, Number, check_neighbours, exact, number_text

@@ -910,7 +910,7 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
 
     def checked(self, table: object) -> LinearRun:
         """Refuse answers that cannot be listed, held or kept, and read the public records."""
-        from sfumato.run.public import check_public, public_records
+        from sfumato.run.public_records import check_public, public_records
 
         workload, public, guess = self.plan.workload, self.public, None
         self.plan.strategy.in_normal_form.check_release()

@@ -108,7 +108,7 @@ class RunLimits:
     slight_difference: float = 0.02
     """Of a squared error: a difference that is not worth another way."""
 
-    # public
+    # public_records
     public_cells: int = 2**22
     """Cells of all attributes together in which public records are counted."""
 

@@ -72,7 +72,9 @@ from sfumato.errors import TooLarge
 from sfumato.solve.effort import EIGEN, spend
 from sfumato.solve.nuclear import EIGEN_ROUNDING, best_root, spanning_cells
 from sfumato.strategy.base import Block, GaussianStrategy, Norm
-from sfumato.strategy.interaction_parts import (
+from sfumato.strategy.matrix import invertible_mixing, query_basis, rounded_mixing
+from sfumato.strategy.measured import EXACT
+from sfumato.strategy.query_interactions import (
     PartReader,
     QueryGroup,
     SetQueries,
@@ -80,8 +82,6 @@ from sfumato.strategy.interaction_parts import (
     kronecker,
     query_groups,
 )
-from sfumato.strategy.matrix import invertible_mixing, query_basis, rounded_mixing
-from sfumato.strategy.measured import EXACT
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.queries import Matrix

@@ -31,9 +31,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from sfumato.domain.attributes import Category, Integer, Value
-from sfumato.domain.grids import RangeGrid
 from sfumato.domain.open_kinds import OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.range_grids import RangeGrid
 from sfumato.planning.discovery_plans import bound_law
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.discovery_laws import KeyLaw, OptimalKeys, RangeLaw, gaussian_keys, range_law

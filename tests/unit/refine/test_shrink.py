@@ -27,7 +27,7 @@ from sfumato.refine.shrink import (
     product_answers,
 )
 from sfumato.release.release import Release
-from sfumato.run.public import public_records
+from sfumato.run.public_records import public_records
 from sfumato.study.widths import Hull
 from tests.shared.made_releases import measured, planned
 from tests.shared.words import SeededWords

@@ -256,7 +256,7 @@ def nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(WORKLOAD_LIMITS, cells_tabulated=8),
     )
     monkeypatch.setattr(
-        import_module("sfumato.strategy.interaction_parts"),
+        import_module("sfumato.strategy.query_interactions"),
         "LIMITS",
         replace(LIMITS, interaction_entries=8),
     )

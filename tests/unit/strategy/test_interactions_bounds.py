@@ -11,9 +11,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.strategy import interactions as interaction_bounds
-from sfumato.strategy.interaction_parts import collected, query_groups
 from sfumato.strategy.interactions import interaction_bound
 from sfumato.strategy.matrix import dense
+from sfumato.strategy.query_interactions import collected, query_groups
 from sfumato.strategy.strategy_limits import StrategyLimits
 from sfumato.workload.workload import Workload
 from tests.unit.strategy.test_interactions import SMALL, affine, matrix, mixed

@@ -34,9 +34,9 @@ import numpy as np
 
 from sfumato.domain.attributes import MISSING, OTHER, is_text
 from sfumato.domain.domain import Domain
-from sfumato.domain.grids import RangeGrid
 from sfumato.domain.open_kinds import CLASSES, OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.range_grids import RangeGrid
 from sfumato.errors import TableError
 from sfumato.privacy.discovery_laws import BITS, GaussianKeys, KeyLaw, OptimalKeys, RangeLaw
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw

@@ -64,17 +64,6 @@ from sfumato.workload.sql_text import (
     refuse,
     without_brackets,
 )
-from sfumato.workload.statements.sql_groups import (
-    GroupAxis,
-    GroupKey,
-    GroupRows,
-    along,
-    axes_of_keys,
-    key_of_column,
-    key_of_function,
-    read_off,
-    tells_apart,
-)
 from sfumato.workload.statements.sql_moments import (
     MeanOfPolynomial,
     Polynomial,
@@ -86,13 +75,22 @@ from sfumato.workload.statements.statement import (
     AFTERWARDS,
     AnswerOutput,
     ConstantOutput,
+    GroupAxis,
+    GroupKey,
+    GroupRows,
     LabelOutput,
     MeanOutput,
     QuantileOutput,
     SelectedColumn,
     SelectOutput,
     Statement,
+    along,
+    axes_of_keys,
     finished,
+    key_of_column,
+    key_of_function,
+    read_off,
+    tells_apart,
 )
 from sfumato.workload.terms import Explicit, Predicates, Product, StructuredLabel, Term
 from sfumato.workload.workload import Ratio, Statistic, Workload

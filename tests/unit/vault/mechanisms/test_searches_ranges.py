@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from sfumato.domain.attributes import Integer
-from sfumato.domain.grids import MomentGrid, NumberGrid, RangeGrid
 from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.range_grids import MomentGrid, NumberGrid, RangeGrid
 from sfumato.privacy.discovery_laws import RangeLaw, range_law
 from sfumato.vault.count import Sensitive
 from sfumato.vault.mechanisms.searches import read_grids, search_range

@@ -15,7 +15,7 @@ from sfumato.domain.attributes import Integer
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.privacy.sparse_vector import NoiseLaw
-from sfumato.run.public import public_records
+from sfumato.run.public_records import public_records
 from sfumato.vault import count
 from sfumato.vault.count import Sensitive, public_cells
 from sfumato.vault.mechanisms import sparse

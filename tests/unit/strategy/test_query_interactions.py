@@ -8,8 +8,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
-from sfumato.strategy import interaction_parts
-from sfumato.strategy.interaction_parts import collected, kronecker, query_groups
+from sfumato.strategy import query_interactions
+from sfumato.strategy.query_interactions import collected, kronecker, query_groups
 from sfumato.strategy.strategy_limits import StrategyLimits
 from tests.unit.strategy.test_interactions import SMALL, mixed
 
@@ -55,6 +55,6 @@ def test_equal_parts_of_different_groups_are_one() -> None:
 
 
 def test_more_coefficients_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interaction_parts, "LIMITS", StrategyLimits(interaction_entries=50))
+    monkeypatch.setattr(query_interactions, "LIMITS", StrategyLimits(interaction_entries=50))
     with pytest.raises(TooLarge, match="50 different coefficients"):
         query_groups(mixed())

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from sfumato.domain.attributes import DateTime, Integer, Numeric
-from sfumato.domain.grids import MomentGrid, NumberGrid, even_edges
+from sfumato.domain.range_grids import MomentGrid, NumberGrid, even_edges
 
 REAL = NumberGrid("x")
 WHOLE = NumberGrid("x", is_whole=True)
