@@ -5,7 +5,7 @@ Whatever draws at random takes a `WordSource`, which returns uniform 64-bit word
 is the one used outside tests. It is keyed by the operating system and expanded by AES-256 in
 counter mode (NIST SP 800-38A; Bernstein 2017, "Fast-key-erasure random-number generators", for the
 erasing of words already given out). There is no seed: two calls never give the same stream.
-`integers_below`, `bernoulli` and `choose` draw exactly from finite laws. The claims are proved in
+`integers_below` and `choose` draw exactly from finite laws. The claims are proved in
 ``docs/proofs/randomness.md``.
 
 `Draws` is for Monte Carlo over made-up data, which needs numbers that look random, not numbers that
@@ -24,7 +24,6 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Protocol
@@ -44,7 +43,6 @@ __all__ = [
     "RandomLimits",
     "SystemWords",
     "WordSource",
-    "bernoulli",
     "choose",
     "integers_below",
     "system_words",
@@ -191,31 +189,6 @@ def integers_below(bound: int, size: int, source: WordSource) -> NDArray[np.int6
         accepted = drawn[drawn <= np.uint64(bound - 1)]
         out[filled : filled + accepted.size] = accepted.astype(np.int64)
         filled += accepted.size
-    return out
-
-
-def bernoulli(probability: Fraction, size: int, source: WordSource) -> NDArray[np.bool_]:
-    """Draw `size` independent bits, each true with `probability` exactly.
-
-    A bit is true when a real uniform is below the probability. The uniform is known by its first
-    word; further words are drawn only where all bits so far agree with those of the probability.
-
-    >>> bernoulli(Fraction(1), 3, system_words()).tolist()
-    [True, True, True]
-    """
-    if not 0 <= probability <= 1:
-        raise PlanError(f"probability {probability} is outside 0 to 1")
-    _check_size(size)
-    if probability == 1:
-        return np.ones(size, dtype=np.bool_)
-    out = np.zeros(size, dtype=np.bool_)
-    open_places = np.arange(size)
-    rest = Fraction(probability)
-    while open_places.size and rest > 0:
-        digit, rest = divmod(rest * (1 << 64), 1)
-        drawn = source.words(open_places.size)
-        out[open_places[drawn < np.uint64(digit)]] = True
-        open_places = open_places[drawn == np.uint64(digit)]
     return out
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
-from sfumato.random import bernoulli, integers_below
+from sfumato.random import integers_below
 from sfumato.vault.mechanisms.noise import (
     BITS,
     GAUSSIAN,
@@ -92,17 +92,6 @@ def test_integers_below_stay_below(bound, size):
     drawn = integers_below(bound, size, SeededWords(bound))
     assert drawn.shape == (size,)
     assert all(0 <= int(value) < bound for value in drawn)
-
-
-@given(st.fractions(0, 1), st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=20))
-def test_bernoulli_compares_a_uniform_with_its_probability(probability, first):
-    """Completed by zeros or by ones, the uniform brackets the real one that was compared."""
-    drawn = bernoulli(probability, len(first), GivenWords([*first, *[0] * 200]))
-    for word, bit in zip(first, drawn, strict=True):
-        if bit:
-            assert Fraction(word, 1 << 64) < probability or probability == 1
-        else:
-            assert Fraction(word + 1, 1 << 64) > probability
 
 
 @given(scales)

@@ -9,14 +9,13 @@ import signal
 import sys
 import threading
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from sfumato import random
 from sfumato.errors import PlanError
-from sfumato.random import SystemWords, bernoulli, choose, integers_below, system_words
+from sfumato.random import SystemWords, choose, integers_below, system_words
 from tests.shared.words import GivenWords, SeededWords
 
 
@@ -214,40 +213,6 @@ def test_integers_below_refuses_a_bound_outside_its_range(bound):
         integers_below(bound, 1, SeededWords(0))
 
 
-def test_bernoulli_reads_a_word_as_the_digits_of_a_uniform():
-    third = Fraction(1, 3)
-    digit = (1 << 64) // 3  # 0x5555...: every base-2^64 digit of 1/3
-    assert bernoulli(third, 2, GivenWords([digit - 1, digit + 1])).tolist() == [True, False]
-    # Equal digits leave the comparison to the next word, and to the one after it.
-    assert bernoulli(third, 1, GivenWords([digit, digit, digit - 1])).tolist() == [True]
-    assert bernoulli(third, 1, GivenWords([digit, digit, digit + 1])).tolist() == [False]
-
-
-def test_bernoulli_extends_only_the_places_that_tie():
-    third, digit = Fraction(1, 3), (1 << 64) // 3
-    given = GivenWords([digit, 0, digit, (1 << 64) - 1, 7, (1 << 64) - 7])
-    assert bernoulli(third, 4, given).tolist() == [True, True, False, False]
-    assert given.used == 6
-
-
-def test_bernoulli_of_a_dyadic_probability_is_a_strict_comparison():
-    """P(word < p 2^64) is p exactly only if the tie itself counts as false."""
-    given = GivenWords([0, 4, 5, 6])
-    assert bernoulli(Fraction(5, 1 << 64), 4, given).tolist() == [True, True, False, False]
-    assert given.used == 4
-
-
-def test_bernoulli_of_zero_and_one_is_certain_and_takes_no_words():
-    assert bernoulli(Fraction(0), 3, GivenWords([])).tolist() == [False] * 3
-    assert bernoulli(Fraction(1), 3, GivenWords([])).tolist() == [True] * 3
-
-
-@pytest.mark.parametrize("probability", [Fraction(-1, 9), Fraction(10, 9)])
-def test_bernoulli_refuses_what_is_not_a_probability(probability):
-    with pytest.raises(PlanError, match="outside 0 to 1"):
-        bernoulli(probability, 1, SeededWords(0))
-
-
 @pytest.mark.parametrize("weights", [[1, 2, 1], [0, 3, 0, 5], [4], [2, 0, 2, 4, 0]])
 def test_choose_gives_each_place_as_many_patterns_as_its_weight(weights):
     total = sum(weights)
@@ -266,5 +231,3 @@ def test_choose_refuses_weights_without_a_law(weights):
 def test_a_negative_number_of_draws_is_refused():
     with pytest.raises(PlanError, match="0 or more"):
         integers_below(5, -1, SeededWords(0))
-    with pytest.raises(PlanError, match="0 or more"):
-        bernoulli(Fraction(1, 5), -1, SeededWords(0))

@@ -2,11 +2,11 @@
 """How a discovery spends its budget, and how well it goes: laws of keys, of ranges, of bounds.
 
 All rules look at public numbers only: the budget, the number of columns, how many keys one person
-may have, and the neighbours. `key_law` publishes keys. `law_for` is the law of each of several
-searches for ranges that fit a budget together, `bins_for` the public rule for the bins of a range,
-and `forecast_range` simulates a search on records of a declared shape, by public draws: what it may
-find, and how far from the truth, before anything is spent. `bound_law` finds how many rows of one
-unit are counted, `bound_share` says for how much, and `persons_in_balance` what it aims at.
+may have, and the neighbours. `key_law` publishes keys. `bins_for` is the public rule for the bins
+of a range, and `forecast_range` simulates a search on records of a declared shape, by public draws:
+what it may find, and how far from the truth, before anything is spent. `bound_law` finds how many
+rows of one unit are counted, `bound_share` says for how much, and `persons_in_balance` what it aims
+at.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from sfumato.errors import PlanError
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.sparse_plans import centred, sparse_of_epsilon, tolerance
 from sfumato.privacy.budget import Budget
-from sfumato.privacy.cost import Cost, composed_epsilon, mu_squared_of, rho_of
 from sfumato.privacy.discovery_laws import (
     KeyLaw,
     OptimalKeys,
     RangeLaw,
     gaussian_keys,
     people_for,
-    range_law,
 )
 from sfumato.privacy.gaussian import gaussian_mu_down
 from sfumato.privacy.sparse_vector import SparseLaw
@@ -46,11 +44,9 @@ __all__ = [
     "bound_law",
     "bound_share",
     "discovery_share",
-    "fits_budget",
     "forecast_range",
     "key_law",
     "key_laws",
-    "law_for",
     "persons_in_balance",
     "taken_of",
 ]
@@ -219,55 +215,6 @@ _SHAPES: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "uniform": lambda u, _: u,
     "constant": lambda u, _: np.ones(u.size),
 }
-
-
-def fits_budget(cost: Cost, budget: Budget) -> bool:
-    """Whether a cost, taken alone, is within a budget."""
-    if budget.epsilon is not None:
-        if budget.delta:
-            return composed_epsilon([cost], budget.delta) <= budget.epsilon
-        return not cost.mu_squared and cost.pure_epsilon <= budget.epsilon
-    if budget.rho is not None:
-        return rho_of(cost) <= budget.rho
-    return mu_squared_of(cost) <= Fraction(budget.gaussian_mu or 0.0) ** 2
-
-
-def law_for(
-    budget: Budget, columns: int, moves: int, tails: Fraction = Fraction(1, 20)
-) -> RangeLaw:
-    """Return the law of one of so many equal searches that a budget pays for together.
-
-    Args:
-        budget: What all of them may spend.
-        columns: How many there are.
-        moves: How many records neighbours differ in, at most.
-        tails: The share of the records that is to lie beyond either end, about.
-
-    Raises:
-        BudgetError: The budget is too small for so many.
-
-    >>> law_for(Budget(epsilon=1), 4, 1).epsilon
-    Fraction(1, 4)
-    """
-    if budget.epsilon is not None and not budget.delta:
-        return range_law(min(budget.epsilon / columns, _most()), moves, tails)
-    # Not pure: the largest epsilon of one search such that all together fit, on a fixed grid.
-    low, high = 0, 1 << LIMITS.range_bits
-    while high - low > 1:
-        middle = (low + high) // 2
-        each = range_law(_dyadic(middle), moves, tails).cost
-        is_within = fits_budget(Cost(each.parts * columns), budget)
-        low, high = (middle, high) if is_within else (low, middle)
-    return range_law(_dyadic(max(low, 1)), moves, tails)
-
-
-def _most() -> Fraction:
-    return Fraction(LIMITS.range_epsilon)
-
-
-def _dyadic(step: int) -> Fraction:
-    """Step of a grid from 0 to the largest epsilon, finer for smaller ones."""
-    return _most() * Fraction(step, 1 << LIMITS.range_bits) ** 2
 
 
 def bins_for(number: float, noise: float) -> int:

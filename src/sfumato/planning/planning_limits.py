@@ -271,10 +271,6 @@ class PlanningLimits:
     a column takes would cost the answers what a better bound gains."""
 
     # range plans
-    range_epsilon: int = 100
-    """The largest epsilon of one search: more noise is not taken away, and counts are whole."""
-    range_bits: int = 20
-    """Bits of the square root of an epsilon, where a budget that is not pure is shared."""
     range_simulations: int = 200
     """Searches that a forecast simulates: shares are known to about 2 in 100."""
     range_sample: int = 20_000

@@ -13,8 +13,8 @@ it draws after the debit, and how that reads. The plan is run by the spine as al
 discovery on the same table returns the stored one. Mathematics: docs/mechanisms/keys.md. Proof:
 docs/proofs/keys.md.
 
-The range of a column is searched on a public grid (``domain/range_grids.py``): what leaves the
-vault is about how many records have a value, and the two edges between which nearly all of them lie.
+The range of a column is searched on a public grid (``domain/range_grids.py``): about how many
+records have a value leaves the vault, and the two edges between which nearly all of them lie.
 Mathematics: docs/mechanisms/ranges.md. Proof: docs/proofs/ranges.md.
 
 The kind of a column without types is learnt by votes, as `sf.describe` does: every value is in one

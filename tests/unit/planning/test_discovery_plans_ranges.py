@@ -8,31 +8,8 @@ from fractions import Fraction
 import pytest
 
 from sfumato.errors import PlanError
-from sfumato.planning.discovery_plans import bins_for, fits_budget, forecast_range, law_for
-from sfumato.privacy.budget import Budget
-from sfumato.privacy.cost import Cost
+from sfumato.planning.discovery_plans import bins_for, forecast_range
 from sfumato.privacy.discovery_laws import range_law
-
-BUDGETS = [
-    Budget(epsilon=1),
-    Budget(epsilon=1, delta=1e-9),
-    Budget(rho=0.5),
-    Budget(mu=1),
-]
-
-
-@pytest.mark.parametrize("budget", BUDGETS, ids=str)
-@pytest.mark.parametrize("columns", [1, 15])
-def test_all_searches_together_fit_their_budget_and_use_nearly_all_of_it(budget, columns):
-    law = law_for(budget, columns, 1)
-    parts = law.cost.parts
-    assert fits_budget(Cost(parts * columns), budget)
-    more = range_law(law.epsilon * Fraction(101, 100)).cost.parts
-    assert not fits_budget(Cost(more * columns), budget)
-
-
-def test_gaussian_noise_fits_no_pure_budget():
-    assert not fits_budget(Cost.gaussian(Fraction(1, 1000)), Budget(epsilon=1))
 
 
 def test_bins_grow_with_the_records_and_shrink_with_the_noise():
