@@ -94,7 +94,7 @@ def held(runs: int, *widths: float) -> list[tuple[np.ndarray, float]]:
 
 def test_intervals_of_a_few_descriptions_hold_and_a_tenth_of_them_does_not():
     """Refuted at one chance in 10^4; a tenth of a 95% interval holds 16% of the time."""
-    runs = 3
+    runs = 2
     (sharp, quartiles), (twin, _) = held(runs, 1.0, 0.1)
     assert binom.cdf(sharp.sum(), 5 * runs, 0.95) > 1e-4
     assert binom.cdf(round(quartiles * 6 * runs), 6 * runs, 0.95) > 1e-4

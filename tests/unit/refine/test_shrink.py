@@ -35,7 +35,7 @@ from tests.shared.words import SeededWords
 WORK = sf.marginals(sf.Domain({f"q{i}": 2 for i in range(6)}), 2)
 WIDE = sf.marginals(sf.Domain({"a": 4, "b": 5, "c": 6, "d": 3}), 2)
 MERGED = sf.Domain({"a": 5, "b": 4})
-RUNS = 10
+RUNS = 6
 
 
 @lru_cache
@@ -215,7 +215,7 @@ def test_public_records_that_are_like_the_data_are_taken_up():
     codes = np.column_stack(np.unravel_index(cells, WIDE.domain.shape))
     public = PublicRecords(WIDE.domain.names, codes, shares[cells])
     with_public, without = [], []
-    for noise in drawn_noise(forecast, Draws("public"), 6):
+    for noise in drawn_noise(forecast, Draws("public"), 3):
         _, helped = shrunk_of(forecast, truth + noise, 400, public)
         _, alone = shrunk_of(forecast, truth + noise, 400)
         assert helped.towards[PUBLIC] > 0.2
