@@ -18,6 +18,7 @@ from sfumato.vault.spark import spark_session
 from tests.shared.engine_tables import SMALL_SPARK
 from tests.shared.ledger_home import Home
 from tests.shared.postgres_server import NoServer, postgres_server
+from tests.shared.strategies_once import share_strategies
 from tests.shared.words import key_noise, system_noise
 
 # A plan must not depend on what an earlier run remembered; tests of the cache set a folder.
@@ -70,6 +71,16 @@ def home(request, tmp_path):
     kind = request.param
     server = request.getfixturevalue("postgres") if kind == "postgresql" else None
     return Home.at(kind, tmp_path, server)
+
+
+BUILDERS = {"planning", "solve", "strategy", "study", "workload", "properties"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Tests share strategies, but not those of what builds them, nor where a part is replaced."""
+    is_apart = "monkeypatch" in item._fixtureinfo.argnames or BUILDERS & {*item.nodeid.split("/")}
+    share_strategies(are_shared=not is_apart)
 
 
 IS_NEW = os.environ.get("HYPOTHESIS_PROFILE", "repeatable") == "new"

@@ -84,9 +84,9 @@ class Watch:
 
 
 def forget() -> None:
-    """Empty all caches of the package."""
+    """Empty all caches of the package, and the strategies that tests share."""
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "sfumato":
+        if name.partition(".")[0] == "sfumato" or name == "tests.shared.strategies_once":
             for value in vars(module).values():
                 if hasattr(value, "cache_clear"):
                     value.cache_clear()
