@@ -143,7 +143,8 @@ def test_what_is_measured_moves_by_what_was_paid_for(budget, neighbours, rows, o
     near = rows[:-1] if neighbours == "add-remove" else [*rows[:-1], other]
     measured = []
     for side in (rows, near):
-        exact = count(open_table(frame_of(side)), plan.workload.domain, blocks, neighbours)
+        domain = plan.strategy.in_normal_form.workload.domain
+        exact = count(open_table(frame_of(side)), domain, blocks, neighbours)
         measured.append(exact.values.reveal())
     p = 2 if plan.strategy.noise == "gaussian" else 1
     total = 0.0

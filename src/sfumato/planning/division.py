@@ -41,7 +41,7 @@ from sfumato.errors import PlanError
 from sfumato.planning.calibrate import privacy_loss
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.planning_limits import LIMITS
-from sfumato.planning.views import as_asked
+from sfumato.planning.views import as_asked, cells_of
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.strategy.marginals import Marginals
 from sfumato.types import Array
@@ -98,7 +98,9 @@ def divided(forecast: Forecast, records: int, *, is_counted: bool) -> Forecast:
     if _loss(made, made.noise) > left or any(law.grid_bits < 0 for law in made.noise):
         return forecast
     made = replace(made, undivided=planned, divided_for=records)
-    return made if forecast.workload is planned.workload else as_asked(made, forecast.workload)
+    if forecast.workload is planned.workload:
+        return made
+    return as_asked(made, forecast.workload, cells_of(forecast))
 
 
 def divided_below(forecast: Forecast, *, is_counted: bool) -> int:

@@ -49,12 +49,14 @@ from sfumato.strategy.moves import bound_of_groups
 from sfumato.strategy.neighbours.replace_one import for_replace_one
 from sfumato.strategy.pieces import sum_of_bounds
 from sfumato.types import Neighbours, Noise, Objective, Progress
+from sfumato.workload.representations import Representation
 from sfumato.workload.workload import Workload
 
 __all__ = [
     "MECHANISMS",
     "Strategies",
     "choose",
+    "objective_error",
     "smallest_budget",
 ]
 
@@ -73,7 +75,8 @@ class Strategies:
     ``steps`` limits the searches of each mechanism; ``until`` is a CPU time of the thread at which
     they return what they have, and no clock is read where it is infinite; ``folder`` is where
     finished searches are kept. With a public number of ``records`` a bias is allowed: how much of
-    it pays depends on them and on the privacy loss.
+    it pays depends on them and on the privacy loss. ``cells`` is over which cells the sums of the
+    workload are written, if not over those that were asked.
     """
 
     workload: Workload
@@ -82,6 +85,7 @@ class Strategies:
     folder: Path | None = None
     records: int | None = None
     steps: float = SOLVE_LIMITS.search_multiplications
+    cells: Representation | None = None
     _made: dict[str, Strategy | PlanError] = field(default_factory=dict, repr=False)
     _replaced: dict[tuple[str, bool], Strategy] = field(default_factory=dict, repr=False)
     _late: set[str] = field(default_factory=set, repr=False)
@@ -184,13 +188,13 @@ class Strategies:
 
         A query that was asked twice counts twice here, once in what the planner makes small.
         """
-        is_planned = written is None or written.normal.is_in_order
+        is_planned = self._is_planned(written)
         queries = self.workload if is_planned or written is None else written
         key = (id(strategy), queries.digest(), neighbours, unit, may_drop_records)
         if key not in self._shown:
             drops = may_drop_records
             noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
-            view = strategy if is_planned else Viewed.of(strategy, queries)
+            view = strategy if is_planned else Viewed.of(strategy, queries, self.cells)
             totals, greatest = view.group_variances(noise)
             self._shown[key] = (sqrt(sum(totals) / queries.queries), sqrt(max(greatest)))
         return self._shown[key]
@@ -216,8 +220,8 @@ class Strategies:
             unit_noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
             scales = [sqrt(variance / 2) for variance in unit_noise]
             laws = list(zip(scales, strategy.block_bits, strategy.block_units, strict=True))
-            in_order = written is None or written.normal.is_in_order
-            view = strategy if in_order else Viewed.of(strategy, workload)
+            is_planned = self._is_planned(written)
+            view = strategy if is_planned else Viewed.of(strategy, workload, self.cells)
             distinct = list(dict.fromkeys(laws))
             if len(distinct) > LIMITS.candidate_laws:
                 distinct = []
@@ -227,6 +231,10 @@ class Strategies:
                 for scale, bits, units in [law]
             )
         return self._parts[key]
+
+    def _is_planned(self, written: Workload | None) -> bool:
+        """Whether the queries that were asked are those that are planned, group by group."""
+        return written is None or (self.cells is None and written.normal.is_in_order)
 
     @contextmanager
     def _limited(
@@ -400,7 +408,8 @@ class _Race:
 
     def shown(self, name: str, entry: Forecast) -> Candidate:
         """One forecast beside the others, of the queries as they were asked."""
-        shown = entry if self.written is None else as_asked(entry, self.written)
+        cells = self.strategies.cells
+        shown = entry if self.written is None else as_asked(entry, self.written, cells)
         parts = self.strategies.error_parts(entry.strategy, *self.whose)
         errors = (shown.rmse, shown.largest_error)
         return Candidate(name, *errors, "", False, entry.strategy.algorithm, parts)
@@ -469,7 +478,7 @@ class _Race:
 
     def enter(self, entry: Forecast) -> None:
         """Compare with the best; its bound holds for all, whoever wins."""
-        error = _objective_error(entry)
+        error = objective_error(entry)
         if self.best is None or error < self.least:
             bounds = None if self.best is None else (self.best.bound, self.best.replace_one_bound)
             self.best, self.least = entry, error
@@ -548,8 +557,8 @@ def _reasons(considered: list[Candidate]) -> str:
     return "; ".join(f"{note} ({', '.join(names)})" for note, names in by_note.items())
 
 
-def _objective_error(entry: Forecast) -> float:
-    """The error of the objective, weighted by what matters to the asker."""
+def objective_error(entry: Forecast) -> float:
+    """Return the error of the objective, weighted by what matters to the asker."""
     if entry.objective == "max":
         pairs = zip(entry.groups, entry.workload.terms, strict=True)
         return max(g.largest * t.weight for g, t in pairs)
@@ -633,12 +642,12 @@ def smallest_budget(
             raise
         except PlanError:
             continue
-        rmse = _rmse(forecast, written)
+        rmse = _rmse(forecast, written, strategies.cells)
         if noise == "gaussian":
             least = max(gaussian_epsilon(rmse / error, delta), LIMITS.smallest_epsilon)
             options.append(Budget(epsilon=least, delta=delta))
         else:
-            epsilon = _laplace_epsilon(forecast, written, rmse, error)
+            epsilon = _laplace_epsilon(forecast, written, rmse, error, strategies.cells)
             if epsilon is not None:
                 options.append(Budget(epsilon=epsilon))
             is_too_small = epsilon is None
@@ -660,7 +669,7 @@ def smallest_budget(
             strategies=strategies,
             may_drop_records=may_drop_records,
         )
-        rmse = _rmse(forecast, written)
+        rmse = _rmse(forecast, written, strategies.cells)
         if rmse <= error:
             return budget
         # Mostly rounding; another mechanism may have won, by its own objective. mu is concave in
@@ -670,7 +679,11 @@ def smallest_budget(
 
 
 def _laplace_epsilon(
-    forecast: Forecast, written: Workload | None, unit_error: float, error: float
+    forecast: Forecast,
+    written: Workload | None,
+    unit_error: float,
+    error: float,
+    cells: Representation | None,
 ) -> float | None:
     """The least epsilon at which the strategy of a forecast for epsilon = 1 errs by ``error``.
 
@@ -684,16 +697,18 @@ def _laplace_epsilon(
     for _ in range(LIMITS.budget_bisections):
         middle = (low + high) / 2
         try:
-            is_enough = _rmse(forecast.with_loss(middle), written) <= error
+            is_enough = _rmse(forecast.with_loss(middle), written, cells) <= error
         except PlanError:
             is_enough = middle > 1
         low, high = (low, middle) if is_enough else (middle, high)
     try:
-        is_reached = _rmse(forecast.with_loss(high), written) <= error * LIMITS.error_reached
+        is_reached = _rmse(forecast.with_loss(high), written, cells) <= error * LIMITS.error_reached
     except PlanError:
         is_reached = high <= 1
     return high if is_reached else None
 
 
-def _rmse(forecast: Forecast, written: Workload | None) -> float:
-    return forecast.rmse if written is None else as_asked(forecast, written).rmse
+def _rmse(
+    forecast: Forecast, written: Workload | None, cells: Representation | None = None
+) -> float:
+    return forecast.rmse if written is None else as_asked(forecast, written, cells).rmse

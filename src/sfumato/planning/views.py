@@ -17,14 +17,16 @@ import numpy as np
 
 from sfumato.planning.forecast import Forecast
 from sfumato.strategy.base import Norm, Strategy
-from sfumato.types import Array, Neighbours, Objective
-from sfumato.workload.normal_form import Normal
+from sfumato.types import Array, Integers, Neighbours, Objective
+from sfumato.workload.normal_form import Normal, Placement
+from sfumato.workload.representations import Representation
 from sfumato.workload.sensitivity import SensitivityBound
 from sfumato.workload.workload import Workload
 
 __all__ = [
     "Viewed",
     "as_asked",
+    "cells_of",
     "planned_term",
 ]
 
@@ -34,14 +36,25 @@ Forecasts = TypeVar("Forecasts", bound=Forecast)
 
 @dataclass(frozen=True, eq=False)
 class Viewed(Strategy):
-    """The same measurements; ``workload`` as it was asked, ``planned`` for its normal form."""
+    """The same measurements; ``workload`` as it was asked, ``planned`` for its normal form.
+
+    ``cells`` is over which cells the sums of the normal form are planned, if not its own.
+    """
 
     planned: Strategy = field(kw_only=True)
     normal: Normal = field(kw_only=True)
+    cells: Representation | None = field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, planned: Strategy, written: Workload) -> Viewed:
+    def of(
+        cls, planned: Strategy, written: Workload, cells: Representation | None = None
+    ) -> Viewed:
         """The answers of a strategy for the normal form of a workload, as the workload asks."""
+        normal = written.normal
+        if cells is not None:
+            places = [cells.places(term) for term in normal.workload.terms]
+            pieces = tuple(tuple(_moved(p, places) for p in own) for own in normal.pieces)
+            normal = replace(normal, workload=planned.workload, pieces=pieces)
         return cls(
             planned.mechanism,
             planned.noise,
@@ -52,7 +65,8 @@ class Viewed(Strategy):
             records=planned.records,
             replace_one_bound=planned.replace_one_bound,
             planned=planned,
-            normal=written.normal,
+            normal=normal,
+            cells=cells,
         )
 
     @property
@@ -266,6 +280,14 @@ class Viewed(Strategy):
         return self.planned.describe()
 
 
+def _moved(piece: Placement, places: Sequence[Integers | None]) -> Placement:
+    """Where queries are after the groups of the normal form were written in another order."""
+    to = None if piece.term < 0 else places[piece.term]
+    if to is None:
+        return piece
+    return replace(piece, at=to if piece.at is None else to[piece.at])
+
+
 def planned_term(strategy: Strategy, term: int) -> int | None:
     """The group of the normal form that is an asked group, query by query, if there is one."""
     if not isinstance(strategy, Viewed):
@@ -275,8 +297,22 @@ def planned_term(strategy: Strategy, term: int) -> int | None:
     return pieces[0].term if is_same else None
 
 
-def as_asked(forecast: Forecasts, written: Workload) -> Forecasts:
-    """The forecast for the normal form of a workload, as a forecast for the workload itself."""
-    if written.normal.is_in_order:
+def as_asked(
+    forecast: Forecasts, written: Workload, cells: Representation | None = None
+) -> Forecasts:
+    """The forecast for the normal form of a workload, as a forecast for the workload itself.
+
+    ``cells`` is over which cells the sums of the normal form were planned, if not its own.
+    """
+    if cells is None and written.normal.is_in_order:
         return replace(forecast, workload=written)
-    return replace(forecast, workload=written, strategy=Viewed.of(forecast.strategy, written))
+    if cells is not None:
+        written = cells.shown(written)
+    strategy = Viewed.of(forecast.strategy, written, cells)
+    return replace(forecast, workload=written, strategy=strategy)
+
+
+def cells_of(forecast: Forecast) -> Representation | None:
+    """Over which cells the sums of a forecast were planned, if not over those that were asked."""
+    strategy = forecast.strategy
+    return strategy.cells if isinstance(strategy, Viewed) else None

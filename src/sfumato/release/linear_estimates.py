@@ -66,6 +66,7 @@ from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute
+    from sfumato.domain.domain import Domain
     from sfumato.random import WordSource
 
 __all__ = ["LinearEstimates", "Source", "best_source", "half_widths", "widest_quantile"]
@@ -225,9 +226,15 @@ class LinearEstimates:
         refined, names = self.refined, target.attributes
         if refined is None or not set(names) <= set(refined.attributes):
             return unbiased
-        if self.workload.domain.cells(names) > WORKLOAD_LIMITS.array_entries:
+        domain = self._planned_domain
+        if domain.cells(names) > WORKLOAD_LIMITS.array_entries:
             return unbiased
-        return target.answer(cell_table(refined, self.workload.domain, names))
+        return target.answer(cell_table(refined, domain, names))
+
+    @property
+    def _planned_domain(self) -> Domain:
+        """The domain of the cells behind the answers; sums may be planned over other ones."""
+        return self.forecast.in_normal_form.workload.domain
 
     def band(self, attribute: Attribute, by: Sequence[str], level: float) -> Band | None:
         """The running totals, and the nearest rising curves to them."""
@@ -275,7 +282,7 @@ class LinearEstimates:
                 "the answers of this release do not agree with each other, so no table is behind "
                 "them; ask for a released one with answers(attribute, by=...)"
             )
-        domain = self.workload.domain
+        domain = self._planned_domain
         missing = [n for n in names if n not in self.refined.attributes]
         if missing:
             raise WorkloadError(
@@ -628,13 +635,19 @@ def _asking(strategy: Strategy, work: Workload) -> Strategy:
 
 def _viewed(strategy: Viewed, work: Workload) -> Viewed:
     """`_asking` for groups of a normal form; those that change are groups of it as they are."""
-    terms = list(strategy.normal.workload.terms)
-    for term, before, pieces in zip(
-        work.terms, strategy.workload.terms, strategy.normal.pieces, strict=True
+    terms, places = list(strategy.normal.workload.terms), list(strategy.normal.pieces)
+    cells = strategy.cells
+    for t, (term, before, pieces) in enumerate(
+        zip(work.terms, strategy.workload.terms, strategy.normal.pieces, strict=True)
     ):
         if term is not before:
             home = pieces[0].term
+            if cells is not None:
+                places[t] = (replace(pieces[0], rows=None, at=cells.places(term)),)
+                term = cells.term(term)
             terms[home] = replace(term, name=terms[home].name, weight=terms[home].weight)
-    normal = replace(strategy.normal, workload=Workload(work.domain, tuple(terms)))
+    domain = work.domain if strategy.cells is None else strategy.normal.workload.domain
+    terms = [replace(term, domain=domain) for term in terms]
+    normal = replace(strategy.normal, workload=Workload(domain, tuple(terms)), pieces=tuple(places))
     planned = _asking(strategy.planned, normal.workload)
     return replace(strategy, workload=work, planned=planned, normal=normal, bound=None)

@@ -481,8 +481,9 @@ def _best_matrices(
 ) -> tuple[Array, ...] | None:
     """``R = F (V^-1/2 M)+ V^-1/2`` by group, or None where it is too large to be written down."""
     terms = [*workload.terms, *measured]
-    names = workload.domain.in_order({n for t in terms for n in t.attributes})
-    shape = [workload.domain[n].size for n in names]
+    domain = joined([workload.domain, *(t.domain for t in measured)])
+    names = domain.in_order({n for t in terms for n in t.attributes})
+    shape = [domain[n].size for n in names]
     values = sum(t.rows for t in measured)
     if (
         prod(shape) > LIMITS.pooled_cells

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import inf
 from os import PathLike
 from pathlib import Path
@@ -29,8 +30,8 @@ from sfumato.ledger.entries import Entry
 from sfumato.measurement import Measured, Measurement
 from sfumato.planning.division import divided, divided_below, records_of
 from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
-from sfumato.planning.planner import Strategies, choose, smallest_budget
-from sfumato.planning.views import as_asked
+from sfumato.planning.planner import Strategies, choose, objective_error, smallest_budget
+from sfumato.planning.views import as_asked, cells_of
 from sfumato.privacy.budget import Budget, budget_writings, check_neighbours, total_is_public
 from sfumato.privacy.cost import Cost
 from sfumato.refine.consistency import Projection, check_projection
@@ -44,6 +45,12 @@ from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Neighbours, Noise, Objective, Progress
 from sfumato.workload.constraints import Constraints, agreed_total
+from sfumato.workload.representations import (
+    Representation,
+    plain_means,
+    plain_sums,
+    representations,
+)
 from sfumato.workload.workload import Workload, check_listed
 
 if TYPE_CHECKING:
@@ -564,7 +571,8 @@ class Plan(ReleasePlan["Release"]):
         Returns:
             The same plan, whose release has those groups.
         """
-        return replace(self, forecast=as_asked(self.forecast.in_normal_form, workload))
+        cells = cells_of(self.forecast)
+        return replace(self, forecast=as_asked(self.forecast.in_normal_form, workload, cells))
 
     def projected(self, records: int) -> AfterProjection:
         """The error after projection for so many records: a bound, and one tried on made-up data.
@@ -797,13 +805,14 @@ class Plan(ReleasePlan["Release"]):
         if own is not None:
             return own
         mechanism = str(made.get("mechanism"))
-        for may_drop_records in (self.may_drop_records, not self.may_drop_records):
-            for is_written in (False, True):
-                with suppress(PlanError):
-                    again = self._again(mechanism, is_written, may_drop_records)
-                    measured = again._as_measured(made)
-                    if measured is not None:
-                        return measured
+        for cells in _ways(self.workload, every=True):
+            for may_drop_records in (self.may_drop_records, not self.may_drop_records):
+                for is_written in (False, True) if cells is None else (False,):
+                    with suppress(PlanError):
+                        again = self._again(mechanism, is_written, may_drop_records, cells)
+                        measured = again._as_measured(made)
+                        if measured is not None:
+                            return measured
         return None
 
     def _as_measured(self, made: Mapping[str, object]) -> Plan | None:
@@ -827,13 +836,21 @@ class Plan(ReleasePlan["Release"]):
         records, is_counted = int(str(division["records"])), bool(division["is_counted"])
         return replace(self, forecast=divided(self.forecast, records, is_counted=is_counted))
 
-    def _again(self, mechanism: str, is_written: bool, may_drop_records: bool) -> Plan:
+    def _again(
+        self,
+        mechanism: str,
+        is_written: bool,
+        may_drop_records: bool,
+        cells: Representation | None,
+    ) -> Plan:
         """The plan by another mechanism, for the normal form or for the groups as written.
 
-        Or for another kind of source: queries were not always known to drop records.
+        Or for another kind of source, since queries were not always known to drop records; or over
+        other cells of the same columns.
         """
         work = self.workload if is_written else self.workload.normal.workload
-        strategies = Strategies(work, self.objective, records=self.most_records)
+        work = work if cells is None else cells.of(work)
+        strategies = Strategies(work, self.objective, records=self.most_records, cells=cells)
         chosen = choose(
             work,
             self.budget,
@@ -844,7 +861,7 @@ class Plan(ReleasePlan["Release"]):
             strategies=strategies,
             may_drop_records=may_drop_records,
         )
-        forecast = chosen if is_written else as_asked(chosen, self.workload)
+        forecast = chosen if is_written else as_asked(chosen, self.workload, cells)
         return Plan(forecast, self.wanted, self.most_records)
 
 
@@ -958,7 +975,8 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
         assert table is not None  # noqa: S101
         plan = self.plan
         blocks, whose = plan.strategy.blocks, (plan.neighbours, plan.unit)
-        exact = count(table, plan.workload.domain, blocks, *whose, progress)
+        domain = plan.strategy.in_normal_form.workload.domain
+        exact = count(table, domain, blocks, *whose, progress)
         if self.constraints is not None:
             agreed_total(exact.rows, self.constraints)
         return exact
@@ -1167,28 +1185,38 @@ def plan(
     most_records = _allowed(allow_bias, records)
     if shares and records is None:
         raise PlanError("shares are parts of a public number of records: say records = that number")
-    # Planned for what is asked, not for how it was written.
-    built = Strategies(workload.normal.workload, objective, until, folder, most_records, effort)
-    built = _built_before(built, workload) if reuse is None else reuse(built)
 
-    def of_noise(kind: Noise | None) -> Plan:
+    def built(cells: Representation | None) -> Strategies:
+        # Planned for what is asked, not for how it was written.
+        work = workload.normal.workload if cells is None else cells.of(workload.normal.workload)
+        new = Strategies(work, objective, until, folder, most_records, effort, cells)
+        return _built_before(new, workload) if reuse is None else reuse(new)
+
+    ways = [built(cells) for cells in _ways(workload)]
+
+    def of_cells(way: Strategies, kind: Noise | None) -> tuple[float, Forecast]:
+        """What is made small, and the forecast: the error, or the budget that reaches one."""
         spent = budget
         if spent is None:
             rest = (neighbours, mechanism, delta, unit, workload, kind)
             counts = error * records if error and shares and records else error
-            spent = smallest_budget(built, counts, *rest, may_drop_records=may_drop_records)
+            spent = smallest_budget(way, counts, *rest, may_drop_records=may_drop_records)
         how = (neighbours, objective, mechanism, unit, progress, kind)
         best = choose(
-            built.workload,
+            way.workload,
             spent,
             *how,
-            strategies=built,
+            strategies=way,
             may_drop_records=may_drop_records,
             written=workload,
         )
+        small = objective_error(best) if budget is not None else float(spent.epsilon or 0)
+        return small, as_asked(best, workload, way.cells)
+
+    def of_noise(kind: Noise | None) -> Plan:
         wanted = mechanism or (None if noise is None else f"{noise} noise")
         made = Plan(
-            as_asked(best, workload),
+            _least([partial(of_cells, way, kind) for way in ways]),
             wanted,
             most_records,
             likely_records=None if shares or allow_bias else _likely(records),
@@ -1209,6 +1237,44 @@ def plan(
     return fitting(best, ledger, None if noise or mechanism else of_noise, analyst)
 
 
+def _ways(workload: Workload, *, every: bool = False) -> list[Representation | None]:
+    """Over which cells the sums of a workload may be planned; None for those that are asked.
+
+    ``every``: also those for another writing of the same queries, with or without their means.
+    """
+    normal = workload.normal
+
+    def of(centred: tuple[int, ...]) -> list[Representation]:
+        compute = partial(representations, normal.workload, centred)
+        return normal.remembered(("cells", centred), compute)
+
+    own = plain_means(workload)
+    if not every:
+        return [*of(own)] if own else [None, *of(())]
+    return [None, *(way for c in dict.fromkeys([(), own, plain_sums(workload)]) for way in of(c))]
+
+
+def _least(ways: Sequence[Callable[[], tuple[float, Forecast]]]) -> Forecast:
+    """The forecast of the way that makes the objective least.
+
+    The first, of the cells that were asked, unless another gains more than the rounding of noise
+    scales. Where no way fits, the first says why.
+    """
+    least, best, reason = inf, None, None
+    for way in ways:
+        try:
+            value, forecast = way()
+        except PlanError as why:
+            reason = reason or why
+            continue
+        if best is None or value < least * LIMITS.cells_gain:
+            least, best = value, forecast
+    if best is None:
+        assert reason is not None  # noqa: S101
+        raise reason
+    return best
+
+
 def _built_before(built: Strategies, workload: Workload) -> Strategies:
     """Those that were built for the same workload before: only the noise depends on the budget.
 
@@ -1217,7 +1283,7 @@ def _built_before(built: Strategies, workload: Workload) -> Strategies:
     """
     if built.until < inf or built.records is not None:
         return built
-    key = ("strategies", built.objective, built.folder, built.steps)
+    key = ("strategies", built.objective, built.folder, built.steps, built.cells)
     return workload.normal.remembered(key, lambda: built)
 
 

@@ -22,6 +22,8 @@ class RunLimits:
     # linear
     default_delta: Fraction = Fraction(1, 10**9)
     """The delta of a plan that is made for an error: below one over the records of most tables."""
+    cells_gain: float = 0.999
+    """Sums are planned over other cells where that errs less, beyond the rounding of scales."""
     groups_shown: int = 12
     """Groups that a plan shows of itself: about a screen."""
 

@@ -64,6 +64,16 @@ class WorkloadLimits:
     moment_columns: int = 5
     """Columns whose moments are measured together: 3^5 cells, as many sums in one SQL query."""
 
+    # representations
+    recoded_sums: int = 16
+    """Sums of one set of queries that are written over other cells: more are tables of cells."""
+    recoded_cells: int = 4
+    """Cells of an integer that are no more than those of its moments: then it keeps them."""
+    recoded_error: float = 1e-9
+    """What may be left of a query that is a polynomial of a column, in parts of it: rounding."""
+    centred_weight: float = 2.0**-10
+    """What a sum matters beside the one around the middle, from which it follows: little."""
+
     # workload
     weight: float = 1e50
     """The maximum weight: squares of weights times squares of anything stay within floats."""
