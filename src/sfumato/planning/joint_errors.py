@@ -23,14 +23,15 @@ arithmetic. Two bounds are proved, and the lesser is the one (``docs/proofs/join
   |e_q|`` is sorted. The j-th greatest is at least the quantile of level ``1 - p`` unless at most
   ``j - 1`` of N draws are above that, which has the probability of a binomial law. Seeds for which
   that happens get ``LIMITS.seed_share`` of beta, p the rest: so the bound fails with probability
-  beta at most, over the noise and the seed together. It is a function of the plan.
+  beta at most, over the noise and the seed together. It is a function of the plan. All ranges are
+  differences of running totals: the farthest is the greatest of those less the least.
 
 Where the strategy is biased, the greatest bias of every answer is added to its noise.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import exp, floor, inf, ldexp, log, log1p, pi, sqrt
 from typing import TYPE_CHECKING, Protocol
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from sfumato.planning.forecast import Forecast
+    from sfumato.strategy.base import Strategy
 
 __all__ = [
     "AllWithin",
@@ -419,38 +421,108 @@ def _most(members: Integers, values: Array) -> Array:
 
 def _simulated(forecast: Forecast, matrix: Array | csr_array | None) -> Iterator[Array]:
     """``max_q (|e_q| + bias_q)`` of public draws, some at a time; nothing if that is too much."""
-    values, queries = sum(forecast.strategy.block_rows), forecast.workload.queries
-    if forecast.strategy.is_direct or values + queries > LIMITS.joint_size:
+    strategy, values = forecast.strategy, sum(forecast.strategy.block_rows)
+    if strategy.is_direct:
         return  # independent errors: tails are exact
-    terms, strategy = forecast.workload.terms, forecast.strategy
-    if matrix is None:
-        work = (
-            queries
-            + LIMITS.value_work * values
-            + LIMITS.group_work * (len(terms) + len(strategy.blocks))
-        )
-        draws = LIMITS.joint_numbers // work
-        if draws < LIMITS.joint_least and LIMITS.joint_least * work <= LIMITS.joint_most:
-            draws = LIMITS.joint_least
-    else:
+    reading = _Reading.of(forecast)
+    size = values + reading.strategy.workload.queries
+    if size > LIMITS.joint_size:
+        return
+    draws = 0
+    if matrix is not None:
         is_full = isinstance(matrix, np.ndarray)
-        work = matrix.size * (1 if is_full else LIMITS.sparse_work) + queries
+        work = matrix.size * (1 if is_full else LIMITS.sparse_work) + forecast.workload.queries
         work += LIMITS.draw_work * values
-        draws = LIMITS.joint_multiplications // work
-    draws = min(draws, LIMITS.joint_draws)
+        draws = min(LIMITS.joint_multiplications // work, LIMITS.joint_draws)
+    by_reading = _draws_of(reading, values)
+    if by_reading > draws:
+        matrix, draws = None, by_reading
     if order_statistic(draws, LIMITS.joint_beta) == 0:
         return
     biases = np.zeros(1)
     if strategy.records is not None:
-        biases = np.concatenate([forecast.biases(t) for t in range(len(terms))])
+        terms = range(len(forecast.workload.terms))
+        biases = np.concatenate([forecast.biases(t) for t in terms])
     source = Draws(f"farthest answer|{forecast.workload.digest()}|{strategy.noise}|{values}")
-    at_once = max(1, LIMITS.joint_held // (values + queries))
+    at_once = max(1, LIMITS.joint_held // size)
     for start in range(0, draws, at_once):
         noise = _grid_noise(forecast, source, min(at_once, draws - start))
         if matrix is not None:
             yield (np.abs(matrix @ noise) + biases[:, None]).max(axis=0)
         else:
-            yield np.array([(np.abs(e) + biases).max() for e in _answers(forecast, noise)])
+            yield reading.farthest(noise, biases)
+
+
+def _draws_of(reading: _Reading, values: int) -> int:
+    """How many draws are made without a matrix."""
+    workload, blocks = reading.strategy.workload, reading.strategy.blocks
+    work = workload.queries + LIMITS.value_work * values
+    work += LIMITS.group_work * (len(workload.terms) + len(blocks))
+    draws = min(LIMITS.joint_numbers // work, LIMITS.joint_draws)
+    is_affordable = LIMITS.joint_least * work <= LIMITS.joint_most
+    return LIMITS.joint_least if draws < LIMITS.joint_least and is_affordable else draws
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """How the farthest answer is read from measured values.
+
+    Groups of all ranges along an attribute are read as running totals along it, where both follow
+    from one estimate of the cells: ``ends[t]`` has the shape of these and the axis.
+    """
+
+    strategy: Strategy
+    ends: tuple[tuple[tuple[int, ...], int] | None, ...]
+
+    @classmethod
+    def of(cls, forecast: Forecast) -> _Reading:
+        """With the longest attribute of each group that is asked by all ranges."""
+        strategy, terms = forecast.strategy, list(forecast.workload.terms)
+        ends: list[tuple[tuple[int, ...], int] | None] = [None] * len(terms)
+        for t, term in enumerate(terms):
+            product = term.as_product()
+            if product is None or strategy.records is not None or not strategy.sums_cells(t):
+                continue
+            factors = list(product.factors)
+            lengths = [q.size if q.running_totals() is not None else 0 for _, q in factors]
+            axis = int(np.argmax(lengths)) if lengths else 0
+            totals = factors[axis][1].running_totals() if lengths else None
+            if totals is None:
+                continue
+            factors[axis] = (factors[axis][0], totals)
+            terms[t] = shorter = replace(product, factors=tuple(factors))
+            ends[t] = (shorter.row_shape, axis)
+        if any(end is not None for end in ends):
+            work = replace(forecast.workload, terms=tuple(terms))
+            strategy = strategy.asking(work)
+        return cls(strategy, tuple(ends))
+
+    def farthest(self, noise: Array, biases: Array) -> Array:
+        """``max_q (|e_q| + bias_q)`` for every column of noise of measured values."""
+        edges = np.cumsum(self.strategy.block_rows)[:-1]
+        constant = None
+        if self.strategy.records is not None:
+            zeros = [np.zeros(rows) for rows in self.strategy.block_rows]
+            constant = np.concatenate(self.strategy.answers(zeros))
+        out = np.zeros(noise.shape[1])
+        for i, column in enumerate(noise.T):
+            parts = self.strategy.answers(np.split(column, edges))
+            if constant is not None:
+                out[i] = (np.abs(np.concatenate(parts) - constant) + biases).max()
+            else:
+                sizes = (_size(part, end) for part, end in zip(parts, self.ends, strict=True))
+                out[i] = max(sizes, default=0.0)
+        return out
+
+
+def _size(answers: Array, ends: tuple[tuple[int, ...], int] | None) -> float:
+    """The greatest absolute value, of all differences where these are running totals."""
+    if ends is None:
+        return float(np.abs(answers).max(initial=0.0))
+    shape, axis = ends
+    totals = answers.reshape(shape)
+    above, below = totals.max(axis=axis, initial=0.0), totals.min(axis=axis, initial=0.0)
+    return float((above - below).max())
 
 
 def _grid_noise(forecast: Forecast, source: Draws, count: int) -> Array:
@@ -468,19 +540,6 @@ def _grid_noise(forecast: Forecast, source: Draws, count: int) -> Array:
     u = source.uniforms(len(units) * count).reshape(len(units), count)
     below = np.log(np.minimum(u, 1 - u)) + np.log1p(np.exp(-1 / units))
     return np.asarray(np.ceil(units * below) * np.sign(u - 0.5) * steps, dtype=np.float64)
-
-
-def _answers(forecast: Forecast, noise: Array) -> Iterator[Array]:
-    """The noise of all answers for every column of noise of measured values."""
-    strategy = forecast.strategy
-    edges = np.cumsum(strategy.block_rows)[:-1]
-    constant = None
-    if strategy.records is not None:
-        zeros = [np.zeros(rows) for rows in strategy.block_rows]
-        constant = np.concatenate(strategy.answers(zeros))
-    for column in noise.T:
-        answers = np.concatenate(strategy.answers(np.split(column, edges)))
-        yield answers if constant is None else answers - constant
 
 
 def _readings(forecast: Forecast) -> Array | csr_array | None:

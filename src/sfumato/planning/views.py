@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -78,6 +78,26 @@ class Viewed(Strategy):
     def in_normal_form(self) -> Strategy:
         """The strategy that was planned."""
         return self.planned
+
+    def asking(self, workload: Workload) -> Self:
+        """Groups that change are groups of the normal form as they are."""
+        terms, places = list(self.normal.workload.terms), list(self.normal.pieces)
+        cells = self.cells
+        for t, (term, before, pieces) in enumerate(
+            zip(workload.terms, self.workload.terms, self.normal.pieces, strict=True)
+        ):
+            if term is not before:
+                home = pieces[0].term
+                if cells is not None:
+                    places[t] = (replace(pieces[0], rows=None, at=cells.places(term)),)
+                    term = cells.term(term)
+                terms[home] = replace(term, name=terms[home].name, weight=terms[home].weight)
+        domain = workload.domain if cells is None else self.normal.workload.domain
+        terms = [replace(term, domain=domain) for term in terms]
+        own = Workload(domain, tuple(terms))
+        normal = replace(self.normal, workload=own, pieces=tuple(places))
+        planned = self.planned.asking(own)
+        return replace(self, workload=workload, planned=planned, normal=normal, bound=None)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The answers of one group, from where they are."""

@@ -42,7 +42,6 @@ from sfumato.planning.forecast import (
     combination_error,
     read,
 )
-from sfumato.planning.views import Viewed
 from sfumato.privacy.noise_laws import NoiseTails
 from sfumato.refine.consistency import Refined
 from sfumato.refine.intervals import Bootstrap, Bounds, Calibrated, sure_bounds
@@ -341,7 +340,7 @@ class LinearEstimates:
         if terms == work.terms or self.measured is None:
             return self
         work = replace(work, terms=terms)
-        strategy = _asking(self.forecast.strategy, work)
+        strategy = self.forecast.strategy.asking(work)
         derived = replace(self.forecast, workload=work, strategy=strategy, bound=None)
         unbiased = reconstruct(derived, self.measured)
         return replace(
@@ -615,39 +614,3 @@ def _rising(unbiased: Array, half: Array) -> Array:
     weights = np.clip(np.nan_to_num(weights), 1e-12, 1e12)
     curves = [isotonic_regression(y, weights=w).x for y, w in zip(unbiased, weights, strict=True)]
     return np.maximum(np.array(curves, dtype=np.float64), 0.0)
-
-
-def _asking(strategy: Strategy, work: Workload) -> Strategy:
-    """The strategy that answers other queries from the same measurements, term by term."""
-    if isinstance(strategy, Viewed):
-        return _viewed(strategy, work)
-    if not isinstance(strategy, Combined):
-        return replace(strategy, workload=work, bound=None)
-    terms_of: list[dict[int, Term]] = [{} for _ in strategy.parts]
-    for term, (part, local) in zip(work.terms, strategy.places, strict=True):
-        terms_of[part][local] = term
-    parts = tuple(
-        _asking(part, Workload(work.domain, tuple(terms[i] for i in range(len(terms)))))
-        for part, terms in zip(strategy.parts, terms_of, strict=True)
-    )
-    return replace(strategy, workload=work, parts=parts, bound=None)
-
-
-def _viewed(strategy: Viewed, work: Workload) -> Viewed:
-    """`_asking` for groups of a normal form; those that change are groups of it as they are."""
-    terms, places = list(strategy.normal.workload.terms), list(strategy.normal.pieces)
-    cells = strategy.cells
-    for t, (term, before, pieces) in enumerate(
-        zip(work.terms, strategy.workload.terms, strategy.normal.pieces, strict=True)
-    ):
-        if term is not before:
-            home = pieces[0].term
-            if cells is not None:
-                places[t] = (replace(pieces[0], rows=None, at=cells.places(term)),)
-                term = cells.term(term)
-            terms[home] = replace(term, name=terms[home].name, weight=terms[home].weight)
-    domain = work.domain if strategy.cells is None else strategy.normal.workload.domain
-    terms = [replace(term, domain=domain) for term in terms]
-    normal = replace(strategy.normal, workload=Workload(domain, tuple(terms)), pieces=tuple(places))
-    planned = _asking(strategy.planned, normal.workload)
-    return replace(strategy, workload=work, planned=planned, normal=normal, bound=None)

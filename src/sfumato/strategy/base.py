@@ -26,10 +26,10 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, lru_cache
 from math import ceil, prod, sqrt
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -488,6 +488,17 @@ class Strategy(MeasuredQueries, Reconstruction):
                 weights[i] = coefficients @ self.answer(term, values)
                 values[b][i] = 0.0
         return {b: weights for b, weights in by_block.items() if weights.any()}
+
+    def asking(self, workload: Workload) -> Self:
+        """The same measurements, read for other queries in the groups of this workload."""
+        return replace(self, workload=workload, bound=None)
+
+    def sums_cells(self, term: int) -> bool:  # noqa: ARG002
+        """Whether all answers of a group are sums over one estimate of its cells.
+
+        Then other queries that are asked `asking` agree with them.
+        """
+        return False
 
     def check_release(self) -> None:
         """Refuse, before anything is debited, what can be forecast but not measured."""

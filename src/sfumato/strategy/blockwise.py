@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod, sqrt
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -84,6 +84,10 @@ class Blockwise(Strategy):
         if measured is None:
             raise TypeError("a block that answers other terms than its own must be a product")
         return target, measured
+
+    def sums_cells(self, term: int) -> bool:
+        """Unless the queries themselves are measured."""
+        return self._pair(term)[1] is not None
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The measured values, or sums of cells of the table that they are solved for."""
@@ -400,6 +404,22 @@ class Combined(Strategy):
     def algorithm(self) -> str:
         """The names of the algorithms of the parts, each once."""
         return " + ".join(dict.fromkeys(part.algorithm for part in self.parts))
+
+    def asking(self, workload: Workload) -> Self:
+        """Each part reads its own groups of the other workload."""
+        terms: list[dict[int, Term]] = [{} for _ in self.parts]
+        for term, (part, local) in zip(workload.terms, self.places, strict=True):
+            terms[part][local] = term
+        parts = tuple(
+            part.asking(Workload(workload.domain, tuple(own[i] for i in range(len(own)))))
+            for part, own in zip(self.parts, terms, strict=True)
+        )
+        return replace(self, workload=workload, parts=parts, bound=None)
+
+    def sums_cells(self, term: int) -> bool:
+        """Whether the part that has the group does."""
+        part, local = self.places[term]
+        return self.parts[part].sums_cells(local)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The answers of the part that has the term, from its own blocks."""

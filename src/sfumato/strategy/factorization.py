@@ -83,6 +83,10 @@ class Factorization(SumOfProducts):
     _rows: dict[tuple[str, int, int], Array] = field(default_factory=dict, init=False, repr=False)
     _index: dict[Part, int] = field(default_factory=dict, init=False, repr=False)
 
+    def sums_cells(self, term: int) -> bool:  # noqa: ARG002
+        """The subspaces together have one estimate of the cells."""
+        return True
+
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the subspaces that the term reaches, of its queries on their estimates."""
         factors = self._factors(term)
@@ -559,6 +563,10 @@ class Factorwise(GaussianStrategy):
         if term is None:
             raise TypeError("the workload of a product strategy is one product")
         return term
+
+    def sums_cells(self, term: int) -> bool:  # noqa: ARG002  there is one
+        """Unless queries along some attribute are measured as they are asked."""
+        return all(block.inverse is not None for blocks in self.factors for block in blocks)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:  # noqa: ARG002  there is one
         """The sum over the combinations, each solved axis by axis."""

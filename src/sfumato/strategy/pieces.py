@@ -77,6 +77,10 @@ class Pieces(SumOfProducts):
         default_factory=dict, init=False, repr=False
     )
 
+    def sums_cells(self, term: int) -> bool:  # noqa: ARG002
+        """The pieces together have one estimate of the cells."""
+        return True
+
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the pieces within the term."""
         factors = self._factors(term)

@@ -374,6 +374,10 @@ class QuerySet(ABC):
         """The sum of the fourth powers of ``q Q^+`` of every query (for the tails of Laplace)."""
         raise TypeError(f"the cells are not estimated from {self.name}")
 
+    def running_totals(self) -> Prefix | None:
+        """Running totals whose differences, with 0, are all answers; None for other queries."""
+        return None
+
     def cells_from(self, answers: Array) -> Array | None:  # noqa: ARG002
         """A value for every cell from the answers along the first axis.
 
@@ -634,6 +638,10 @@ class Ranges(_Intervals):
     def rank_bound(self) -> int:
         """One per cell."""
         return self.size
+
+    def running_totals(self) -> Prefix:
+        """Every range is a difference of two."""
+        return Prefix(self.size)
 
     def inverse_gram(self) -> tuple[Array, Array]:
         """2 and -1, over the number of cells and one."""

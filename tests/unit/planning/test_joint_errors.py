@@ -205,6 +205,62 @@ def test_the_order_statistic_is_that_of_the_binomial_law() -> None:
     assert order_statistic(100, beta) == order_statistic(0, beta) == 0
 
 
+PLANE = sf.Domain({"x": 9, "y": 6, "z": 2})
+RANGES = {
+    "one attribute": sf.ranges(sf.Domain({"x": 13}), "x"),
+    "two attributes": sf.product(PLANE, {"x": "ranges", "y": "ranges"}),
+    "by groups": sf.ranges(PLANE, "x", by=["z"]) | sf.marginals(PLANE, [("y", "z")]),
+    "circular": sf.circular_ranges(sf.Domain({"x": 12}), "x"),
+}
+MECHANISMS = (
+    "laplace-table", "laplace-tree", "laplace-wavelet", "laplace-weighted-tree", "laplace-optimum",
+    "gaussian-weighted-tree", "factorization", "laplace", "gaussian-groups",
+)  # fmt: skip
+
+
+TREES = ("laplace-tree", "laplace-wavelet", "laplace-weighted-tree", "gaussian-weighted-tree")
+UNFIT = {("circular", mechanism) for mechanism in TREES}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("case", RANGES)
+def test_the_farthest_range_is_read_from_running_totals(case: str, mechanism: str) -> None:
+    budget = PURE if mechanism.startswith("laplace") else GAUSSIAN
+    if (case, mechanism) in UNFIT:
+        with pytest.raises(PlanError):
+            sf.plan(RANGES[case], budget, mechanism=mechanism)
+        return
+    forecast = sf.plan(RANGES[case], budget, mechanism=mechanism).forecast
+    forecast = replace(
+        forecast,
+        workload=forecast.strategy.in_normal_form.workload,
+        strategy=forecast.strategy.in_normal_form,
+    )
+    strategy, rng = forecast.strategy, np.random.default_rng(2)
+    noise = rng.laplace(size=(sum(strategy.block_rows), 20))
+    edges = np.cumsum(strategy.block_rows)[:-1]
+    each = [np.concatenate(strategy.answers(np.split(z, edges))) for z in noise.T]
+    reading = joint_errors._Reading.of(forecast)
+    assert np.allclose(reading.farthest(noise, np.zeros(1)), [np.abs(e).max() for e in each])
+    is_shorter = reading.strategy.workload.queries < forecast.workload.queries
+    sums = any(strategy.sums_cells(t) for t in range(len(strategy.workload.terms)))
+    assert is_shorter == (case != "circular" and sums)
+    # What is solved as one matrix has no estimate of the cells.
+    assert sums != (strategy.is_direct or (case, mechanism) == ("by groups", "laplace-optimum"))
+
+
+def test_many_ranges_have_a_bound_that_tails_alone_do_not_reach() -> None:
+    """45,150 ranges of few measured values, against fresh noise of running totals."""
+    work = sf.ranges(sf.Domain({"x": 300}), "x")
+    joint = JointErrors(sf.plan(work, PURE, mechanism="laplace-tree", cache=False).forecast)
+    bound, forecast = joint.within(BETA), joint._forecast
+    assert bound.draws == joint_errors.LIMITS.joint_draws
+    noise = joint_errors._grid_noise(forecast, Draws("fresh noise"), 2000)
+    drawn = joint_errors._Reading.of(forecast).farthest(noise, np.zeros(1))
+    assert np.mean(drawn > bound.counts) < BETA + 4 * (BETA / len(drawn)) ** 0.5
+    assert bound.counts < 1.1 * np.quantile(drawn, 1 - BETA) < joint.by_tails(BETA)
+
+
 def test_draws_have_the_law_of_the_noise_on_its_grid() -> None:
     """Scales of few steps, where a smooth law would be noticed."""
     strategy = sf.plan(sf.marginals(sf.Domain({"x": 2}), 1), PURE, mechanism="laplace").strategy
