@@ -44,7 +44,7 @@ class DomainLimits:
     columns_together: int = 8
     """Columns whose tuples are discovered together; hardly any tuple of more is shared."""
 
-    # open kinds
+    # column_kinds
     vote_name: float = 3.0
     """Logarithm of how much likelier the kind is that a name says: right in about four of five."""
     vote_default: float = 2.0

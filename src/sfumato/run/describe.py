@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sfumato.domain.attributes import MISSING, Attribute, Boolean, Category, DateTime
+from sfumato.domain.column_kinds import OpenKind
 from sfumato.domain.discovery import (
     OpenAttribute,
     OpenCategory,
@@ -43,7 +44,6 @@ from sfumato.domain.discovery import (
 )
 from sfumato.domain.domain import Domain
 from sfumato.domain.draft import Kind, guessed
-from sfumato.domain.open_kinds import OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.domain.range_grids import NumberGrid
 from sfumato.errors import BudgetExhausted, PlanError, SchemaError, TableError, TooLarge

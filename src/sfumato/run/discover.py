@@ -18,7 +18,7 @@ records have a value leaves the vault, and the two edges between which nearly al
 Mathematics: docs/mechanisms/ranges.md. Proof: docs/proofs/ranges.md.
 
 The kind of a column without types is learnt by votes, as `sf.describe` does: every value is in one
-of six classes (`sfumato.domain.open_kinds`); their sizes get Laplace noise, and the kind is a
+of six classes (`sfumato.domain.column_kinds`); their sizes get Laplace noise, and the kind is a
 function of what comes out and of the name of the column. Proof: docs/proofs/kinds.md.
 
 How many rows of one unit are counted is found by a sparse vector over public bounds: the first that
@@ -39,6 +39,7 @@ import numpy as np
 
 from sfumato.digest import canonical_json
 from sfumato.domain.attributes import Attribute
+from sfumato.domain.column_kinds import CLASSES, OpenKind, ValueClass, voted
 from sfumato.domain.discovery import (
     Findings,
     OpenAttribute,
@@ -49,7 +50,6 @@ from sfumato.domain.discovery import (
 )
 from sfumato.domain.domain_limits import LIMITS as DOMAIN_LIMITS
 from sfumato.domain.draft import Kind
-from sfumato.domain.open_kinds import CLASSES, OpenKind, ValueClass, voted
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError
 from sfumato.planning.adaptive_costs import moves_of

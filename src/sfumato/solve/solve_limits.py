@@ -106,7 +106,7 @@ class SolveLimits:
     orbit_fine_multiplications: int = 2**25
     """Multiplications of one step up to which a problem is small."""
 
-    # weighted_orbits
+    # minimax_orbits
     orbit_products: int = 2**25
     """Products of coefficients that are held for one query set."""
     orbit_numbers: int = 2**26

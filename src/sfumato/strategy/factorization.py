@@ -25,9 +25,9 @@ from typing import ClassVar
 import numpy as np
 
 from sfumato.errors import PlanError
+from sfumato.solve.minimax_orbits import row_quadratics
 from sfumato.solve.nuclear import Certified
 from sfumato.solve.orbits import CLASS_SUMS, Axis, OrbitProblem, Part
-from sfumato.solve.weighted_orbits import row_quadratics
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy, SumOfProducts
 from sfumato.strategy.measured import WORD, Piece
 from sfumato.strategy.strategy_limits import LIMITS

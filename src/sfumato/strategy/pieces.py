@@ -32,9 +32,9 @@ import numpy as np
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import EIGEN, must_stop, spend
 from sfumato.solve.lattice import Lattice, lattice
+from sfumato.solve.minimax_orbits import Reweighted
 from sfumato.solve.nuclear import EIGEN_ROUNDING, certified_optimum
 from sfumato.solve.tridiagonal import inverse_gram, root_diagonal
-from sfumato.solve.weighted_orbits import Reweighted
 from sfumato.strategy.base import Block, Norm, SumOfProducts
 from sfumato.strategy.splits import Split, union_of_splits
 from sfumato.strategy.strategy_limits import LIMITS

@@ -24,9 +24,9 @@ from numpy.polynomial import chebyshev
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import EIGEN, spend
 from sfumato.solve.lattice import Lattice, lattice
+from sfumato.solve.minimax_orbits import row_quadratics
 from sfumato.solve.nuclear import certified_optimum
 from sfumato.solve.tridiagonal import Tridiagonal, root_diagonal
-from sfumato.solve.weighted_orbits import row_quadratics
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.queries import Matrix, Prefix, QuerySet, Ranges

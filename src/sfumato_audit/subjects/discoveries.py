@@ -31,7 +31,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from sfumato.domain.attributes import Category, Integer, Value
-from sfumato.domain.open_kinds import OpenKind
+from sfumato.domain.column_kinds import OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.range_grids import RangeGrid
 from sfumato.planning.discovery_plans import bound_law

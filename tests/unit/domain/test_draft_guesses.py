@@ -13,8 +13,8 @@ import itertools
 import numpy as np
 import pytest
 
+from sfumato.domain.column_kinds import CLASSES, voted
 from sfumato.domain.draft import guessed
-from sfumato.domain.open_kinds import CLASSES, voted
 
 # The rules were written with these in sight.
 SEEN = {

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.domain.open_kinds import OpenKind
+from sfumato.domain.column_kinds import OpenKind
 
 BUDGET = sf.Budget(epsilon=1, delta="1e-6")
 ROWS = 1500

@@ -11,7 +11,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.solve.weighted_orbits import Reweighted
+from sfumato.solve.minimax_orbits import Reweighted
 from sfumato.strategy.one_attribute.ordered import _factor, minimax_strategy
 from sfumato.strategy.pieces import Pieces, _hull, _shared, minimax_pieces, pieces
 from sfumato.workload.queries import Identity, Prefix, Ranges

@@ -13,7 +13,7 @@ import pytest
 
 import sfumato
 import sfumato as sf
-from sfumato.solve.weighted_orbits import Reweighted
+from sfumato.solve.minimax_orbits import Reweighted
 from sfumato.strategy.matrix import dense
 from sfumato.strategy.splits import Centred
 from sfumato.strategy.trees import Tree, Wavelet

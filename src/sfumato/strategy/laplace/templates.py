@@ -26,7 +26,7 @@ import numpy as np
 
 from sfumato.errors import PlanError
 from sfumato.solve.effort import must_stop, spend, stop_in_time
-from sfumato.solve.weighted_orbits import row_quadratics
+from sfumato.solve.minimax_orbits import row_quadratics
 from sfumato.strategy.measured import Invertible
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers

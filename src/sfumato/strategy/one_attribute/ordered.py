@@ -32,6 +32,7 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
+from sfumato.solve.minimax_orbits import minimax_orbits, query_orbits
 from sfumato.solve.nuclear import CertifiedMinimax, certified_optimum
 from sfumato.solve.solve_limits import LIMITS as SOLVE_LIMITS
 from sfumato.solve.tridiagonal import (
@@ -49,7 +50,6 @@ from sfumato.solve.tridiagonal import (
     potentials,
     root_diagonal,
 )
-from sfumato.solve.weighted_orbits import query_orbits, weighted_orbits
 from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy
 from sfumato.strategy.factorization import Factorization, factorization, factorwise
 from sfumato.strategy.pieces import FactorMinimax, minimax_pieces
@@ -812,7 +812,7 @@ def minimax_strategy(workload: Workload, progress: SearchProgress | None = None)
       the middle, weighted like the prefixes of either half, give a bound within 0.3% of the optimum
       in O(cells), and like weights on all pairs of points a strategy within a few percent of it;
     * **unions of products** with few classes of cells, such as all ranges of 2,048 cells: weights
-      on orbits of queries (``solve/weighted_orbits.py``);
+      on orbits of queries (``solve/minimax_orbits.py``);
     * **one product** of any number of attributes: gamma_2 of a Kronecker product is the product of
       those of its factors (Lee, Shraibman, Spalek 2008), bounds and strategies multiply.
 
@@ -835,7 +835,7 @@ def minimax_strategy(workload: Workload, progress: SearchProgress | None = None)
 
 
 def _by_orbits(workload: Workload, progress: SearchProgress | None = None) -> Factorization:
-    problem = weighted_orbits(workload)
+    problem = minimax_orbits(workload)
     starts = {
         axis.name: prefix_weights(axis.cells, LIMITS.minimax_tolerance / 2)
         for axis, queries in zip(problem.axes, problem.common, strict=True)
@@ -851,7 +851,7 @@ def _factor(queries: QuerySet) -> FactorMinimax:
         solved = prefix_weights(queries.size)
         return FactorMinimax(solved.w, solved.lower)
     domain = Domain({"x": queries.size})
-    problem = weighted_orbits(Workload(domain, (Product(domain, "x", 1.0, (("x", queries),)),)))
+    problem = minimax_orbits(Workload(domain, (Product(domain, "x", 1.0, (("x", queries),)),)))
     best = problem.weights(LIMITS.minimax_factor_tolerance)
     orbit_of = query_orbits(problem.axes[0], queries)[1]
     return FactorMinimax(best.w[orbit_of], best.lower)

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from sfumato.domain.attributes import MISSING, OTHER, is_text
+from sfumato.domain.column_kinds import CLASSES, OpenKind
 from sfumato.domain.domain import Domain
-from sfumato.domain.open_kinds import CLASSES, OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.range_grids import RangeGrid
 from sfumato.errors import TableError

@@ -12,8 +12,8 @@ import pytest
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.planner import choose
+from sfumato.solve.minimax_orbits import weighted_gram
 from sfumato.solve.nuclear import certified_minimax
-from sfumato.solve.weighted_orbits import weighted_gram
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.factorization import Factorwise, factorwise
 from sfumato.strategy.one_attribute.ordered import (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.domain.open_kinds import CLASSES, OpenKind
+from sfumato.domain.column_kinds import CLASSES, OpenKind
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SchemaError
 from sfumato.vault.mechanisms.searches import read_classes

@@ -10,16 +10,16 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
-from sfumato.solve.orbits import CLASS_SUMS, Axis, exchangeable
-from sfumato.solve.weighted_orbits import (
-    WeightedOrbits,
+from sfumato.solve.minimax_orbits import (
+    MinimaxOrbits,
     _folded,
     _unfolded,
+    minimax_orbits,
     mirrored,
     query_orbits,
     weighted_gram,
-    weighted_orbits,
 )
+from sfumato.solve.orbits import CLASS_SUMS, Axis, exchangeable
 from sfumato.workload.queries import (
     Groups,
     Identity,
@@ -89,7 +89,7 @@ def test_queries_that_symmetry_swaps_share_an_orbit() -> None:
     assert where.tolist() == [0, 0, 0]
 
 
-def orbit_numbers(problem: WeightedOrbits, work: Workload) -> tuple[np.ndarray, np.ndarray]:
+def orbit_numbers(problem: MinimaxOrbits, work: Workload) -> tuple[np.ndarray, np.ndarray]:
     """The orbit of every cell and of every query, in the order of the dense matrix."""
     names = {a.name: a for a in problem.axes}
     classes = [names[n].class_of for n in DOMAIN.names]
@@ -112,7 +112,7 @@ def orbit_numbers(problem: WeightedOrbits, work: Workload) -> tuple[np.ndarray, 
 @pytest.mark.parametrize("name", UNIONS)
 def test_both_root_diagonals_are_those_of_the_dense_matrix(name: str) -> None:
     work = UNIONS[name]
-    problem = weighted_orbits(work)
+    problem = minimax_orbits(work)
     cells, queries = orbit_numbers(problem, work)
     rng = np.random.default_rng(3)
     v, w = rng.random(len(problem.frame.cells)) + 0.1, rng.random(len(problem.query_copies)) + 0.1
@@ -130,7 +130,7 @@ def test_both_root_diagonals_are_those_of_the_dense_matrix(name: str) -> None:
 
 
 def test_only_what_reads_the_same_backwards_is_mirrored() -> None:
-    found = {name: weighted_orbits(work).mirror is not None for name, work in UNIONS.items()}
+    found = {name: minimax_orbits(work).mirror is not None for name, work in UNIONS.items()}
     assert found == {
         "mixed": False,
         "two wide axes": False,
@@ -162,13 +162,13 @@ def test_folding_halves_a_matrix_and_keeps_its_spectrum(size: int) -> None:
 def test_what_does_not_fit_is_refused_with_its_size() -> None:
     wide = sf.Domain({"a": 100, "b": 100})
     with pytest.raises(TooLarge, match="10,000 classes"):
-        weighted_orbits(sf.product(wide, {"a": "prefix", "b": "prefix"}))
+        minimax_orbits(sf.product(wide, {"a": "prefix", "b": "prefix"}))
     rows = np.random.default_rng(5).integers(0, 2, size=(900, 300)).tolist()
     with pytest.raises(TooLarge, match="900 queries"):
-        weighted_orbits(sf.product(sf.Domain({"a": 300}), {"a": rows}))
+        minimax_orbits(sf.product(sf.Domain({"a": 300}), {"a": rows}))
     a = sf.attribute(DOMAIN, "a")
     with pytest.raises(PlanError, match="not a product"):
-        weighted_orbits(sf.predicates(DOMAIN, [a < 3]))
+        minimax_orbits(sf.predicates(DOMAIN, [a < 3]))
 
 
 def test_weights_of_products_multiply() -> None:
@@ -177,7 +177,7 @@ def test_weights_of_products_multiply() -> None:
     sets: list[QuerySet] = [Prefix(4), Ranges(3), Identity(2)]
     domain = sf.Domain({"x": 4, "y": 3, "z": 2})
     term = Product(domain, "all", 1.0, tuple(zip(domain.names, sets, strict=True)))
-    problem = weighted_orbits(Workload(domain, (term,)))
+    problem = minimax_orbits(Workload(domain, (term,)))
     weights = [rng.random(4), rng.random(6), np.full(2, 0.5)]
     joint = reduce(np.multiply.outer, [weights[0], weights[1], weights[2][:1]])
     part = (CLASS_SUMS,) * 3

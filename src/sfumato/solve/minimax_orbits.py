@@ -42,15 +42,15 @@ from sfumato.workload.workload import Workload
 
 __all__ = [
     "IntervalOrbits",
+    "MinimaxOrbits",
     "Orbits",
     "Reweighted",
     "RowOrbits",
-    "WeightedOrbits",
+    "minimax_orbits",
     "mirrored",
     "query_orbits",
     "row_quadratics",
     "weighted_gram",
-    "weighted_orbits",
 ]
 
 
@@ -338,7 +338,7 @@ class TermOrbits:
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedOrbits:
+class MinimaxOrbits:
     """All terms over the same axes.
 
     ``common`` holds, by axis, the query set that all terms ask of it, if they do; ``mirror`` takes
@@ -517,7 +517,7 @@ class WeightedOrbits:
         return np.minimum(own, own[::-1]), np.unique(pairs, return_inverse=True)[1].reshape(-1)
 
 
-def weighted_orbits(workload: Workload) -> WeightedOrbits:
+def minimax_orbits(workload: Workload) -> MinimaxOrbits:
     """The symmetric problem of a union of products; PlanError where it does not fit."""
     term_factors: list[Mapping[str, QuerySet]] = []
     for term in workload.terms:
@@ -553,7 +553,7 @@ def weighted_orbits(workload: Workload) -> WeightedOrbits:
             f"{count:,} weights of queries, more than {LIMITS.orbit_weights:,}; ask for fewer"
         )
     common = tuple(_common([f.get(a.name) for f in term_factors]) for a in axes)
-    return WeightedOrbits(axes, tuple(terms), common, _mirror(axes, term_factors, terms))
+    return MinimaxOrbits(axes, tuple(terms), common, _mirror(axes, term_factors, terms))
 
 
 def _common(sets: Sequence[QuerySet | None]) -> QuerySet | None:
