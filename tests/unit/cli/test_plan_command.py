@@ -184,7 +184,7 @@ def test_a_plan_looks_at_the_ledger_and_a_release_takes_what_fits(folder: Path, 
 
 def test_a_public_number_of_records_shows_shares(folder: Path, run: Run) -> None:
     spec = folder / "inside.toml"
-    text = SPEC.replace('neighbours = "add-remove"', "")
+    text = SPEC.replace('[[workload]]\nprefix = "age"\nby = ["sex"]\n', "")
     spec.write_text(
         'records = "all-inside"\n' + text.replace("[data]", '[data]\nneighbours = "replace-one"', 1)
     )
