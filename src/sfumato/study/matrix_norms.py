@@ -207,7 +207,12 @@ class FactorizationNorm:
 
     @property
     def certificate(self) -> float:
-        """``value / lower_bound``: at least 1, and how far this may be from the least."""
+        """``value / lower_bound``: at least 1, and how far this may be from the least.
+
+        1 where nothing need be measured, so that the norm is 0.
+        """
+        if not self.value:
+            return 1.0
         return self.value / self.lower_bound if self.lower_bound else inf
 
     def __float__(self) -> float:

@@ -219,3 +219,5 @@ def test_the_norms_by_name_are_those_of_the_factorizations(name: str) -> None:
     same = sf.study.approximate_factorization_norm(matrix, 0)
     assert same.value == pytest.approx(norm.value, rel=2e-3)
     assert "gamma_0.1" in repr(biased)
+    nothing = sf.study.approximate_factorization_norm(matrix, float(np.abs(matrix).max()))
+    assert (nothing.value, nothing.certificate) == (0.0, 1.0)
