@@ -10,7 +10,8 @@ paced row each client waits for its turn, so that all of them ask `PACED` times 
 "per CPU s" is what one second of the server's own CPU time answers: on a machine that is busy with
 other things it is the steadier figure. The session behind "new free answer" has so small a budget
 that every estimate passes its test: each question is new, read, tested on the exact counts, kept in
-the ledger, and free.
+the ledger, and free. "new known answer" is of a session that measured all three attributes: each
+question is new, followed back to what was measured, and neither tested nor stored.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar, cast
+
+import numpy as np
+import pandas as pd
 
 from bench.tell import show
 from sfumato_web.server.config import hash_of, new_token
@@ -56,9 +60,17 @@ spec = "adult.toml"
 epsilon = 0.01
 questions = 1000000
 
+[datasets.scoped]
+spec = "scoped.toml"
+
+[datasets.scoped.session]
+epsilon = 1
+delta = 1e-9
+scope = 3
+
 [analysts.load]
 token = "{token}"
-datasets = ["adult"]
+datasets = ["adult", "scoped"]
 """
 
 SPEC = """\
@@ -93,6 +105,7 @@ epsilon = 1
 delta = 1e-9
 """
 
+RECORDS = 48_842
 AGES, HOURS, SEXES = (17, 90), (1, 99), ("Female", "Male")
 RELEASE = {"workload": [{"marginals": 1}], "budget": {"epsilon": 0.1}, "project": False}
 TOO_MUCH = {"workload": [{"marginals": 1}], "budget": {"epsilon": 2.0}}
@@ -139,10 +152,13 @@ def run(seconds: float = SECONDS, clients: int = CLIENTS) -> Iterator[Load]:
         _once(port, refused)  # plans once
         asked = count()  # no question twice, in all rows together
         new = lambda _: _request("POST", "ask", token, _sql(next(asked)))  # noqa: E731
+        known = lambda _: _request("POST", "ask", token, _sql(next(asked)), "scoped")  # noqa: E731
+        _once(port, known(0))  # measures the scope
         kinds: list[tuple[str, Callable[[int], bytes], float]] = [
             ("stored answer (200)", lambda _: stored, 0.0),
             ("new free answer (200)", new, 0.0),
-            (f"the same, {PACED:,.0f} a second", new, clients / PACED),
+            ("new known answer of a scope (200)", known, 0.0),
+            (f"free ones, {PACED:,.0f} a second", new, clients / PACED),
             ("exhausted budget (409)", lambda _: refused, 0.0),
             ("wrong token (401)", lambda _: _request("GET", "schema", "wrong"), 0.0),
         ]
@@ -265,11 +281,13 @@ def _length(head: bytes) -> int:
     return int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
 
 
-def _request(method: str, route: str, token: str, body: object = None) -> bytes:
+def _request(
+    method: str, route: str, token: str, body: object = None, dataset: str = "adult"
+) -> bytes:
     """A request as bytes; a keep-alive connection takes it as it is."""
     raw = b"" if body is None else json.dumps(body).encode()
     head = (
-        f"{method} /datasets/adult/{route} HTTP/1.1\r\nHost: localhost\r\n"
+        f"{method} /datasets/{dataset}/{route} HTTP/1.1\r\nHost: localhost\r\n"
         f"Authorization: Bearer {token}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(raw)}\r\n\r\n"
     )
@@ -290,10 +308,21 @@ def _once(port: int, request: bytes) -> bytes:
     return asyncio.run(send())
 
 
+def _people() -> pd.DataFrame:
+    """As many records as in Adult, made up: one table has one ledger."""
+    draw = np.random.default_rng(1)
+    ages, hours = (draw.integers(low, high + 1, RECORDS) for low, high in (AGES, HOURS))
+    sexes = draw.choice(SEXES, RECORDS)
+    return pd.DataFrame({"age": ages, "sex": sexes, "hours-per-week": hours})
+
+
 @contextmanager
 def _server(folder: Path, token: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A server with a fresh ledger, on a core of its own if there are two."""
     (folder / "adult.toml").write_text(SPEC)
+    people = SPEC.replace("demo:adult", "people.parquet").replace("adult", "people")
+    (folder / "scoped.toml").write_text(people)
+    _people().to_parquet(folder / "people.parquet")
     (folder / "server.toml").write_text(CONFIG.format(token=hash_of(token)))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import inf, isfinite, sqrt
 from threading import Lock, RLock
 from time import sleep
@@ -386,6 +386,37 @@ class SessionState:
             telling = [(s, estimates) for s, estimates in each if estimates is not None]
             groups[key] = min(telling, key=lambda one: one[1].forecast.rmse, default=None)
         return groups[key]
+
+    def enclosed(self, question: Question, answer: Answer) -> Answer:
+        """A tested or untested answer, with the interval that known numbers leave to it.
+
+        Privacy: a function of answers that were given. What holds: docs/proofs/online.md,
+        Theorem 11.
+        """
+        if answer.how not in ("free", "untested"):
+            return answer
+        enclosure = self._knowledge.enclosure(question)
+        if enclosure is None:
+            return answer
+        miss, value = 1 - self.plan.level, answer.value
+        if answer.how == "untested":
+            low, high = enclosure.ends(self.plan.level)
+        else:
+            share = LIMITS.enclosure_share
+            low, high = enclosure.ends(1 - share * miss)
+            promise = self._free_bound * self.moved(question) * 2.0**-question.bits
+            low, high = max(low, value - promise), min(high, value + promise)
+        return replace(
+            answer,
+            low=min(self._possible(question, low), value),
+            high=max(self._possible(question, high), value),
+            level=self.plan.level,
+        )
+
+    @cached_property
+    def _free_bound(self) -> float:
+        """The promise of a test beside an enclosure: each has its part of what may miss."""
+        return self.plan.free_bound_at(1 - (1 - LIMITS.enclosure_share) * (1 - self.plan.level))
 
     def why(self, question: Question, answer: Answer) -> str:
         """Why an answer came about as it did; empty in sessions without a scope."""

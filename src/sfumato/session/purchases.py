@@ -33,6 +33,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import floor, inf, isfinite, log10, pi, prod, sqrt
 
 import numpy as np
@@ -47,11 +48,17 @@ from sfumato.privacy.noise_laws import SMOOTH, NoiseTails
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, noise_cost
 from sfumato.run.linear import Plan
 from sfumato.session.group_questions import Learnt, laws_of, learnt_of, learnt_row
-from sfumato.session.scope import KnownNumber, ScopeMeasured, is_sharper
+from sfumato.session.scope import (
+    Enclosure,
+    KnownNumber,
+    ScopeMeasured,
+    enclosure_of,
+    is_sharper,
+)
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, budget_of
 from sfumato.text import shown
-from sfumato.types import Array
+from sfumato.types import Array, Integers
 from sfumato.vault.mechanisms.sparse import answer_shift
 from sfumato.workload.question import Question
 
@@ -520,6 +527,8 @@ class Knowledge:
         self._bases: dict[tuple[str, ...], _Basis] = {}
         self._pulls: dict[tuple[int, str], tuple[KnownNumber, Mapping[int, Array]] | None] = {}
         self._numbers: OrderedDict[str, KnownNumber | None] = OrderedDict()
+        self._enclosures: dict[str, Enclosure | None] = {}
+        self._parts: dict[tuple[object, ...], KnownNumber | None] = {}
 
     def add_source(self, forecast: Forecast, measured: Measured) -> ScopeMeasured:
         """Take a measurement of many values, the scope or a release; the same one counts once.
@@ -570,6 +579,8 @@ class Knowledge:
         self._bases.clear()
         self._pulls.clear()
         self._numbers.clear()
+        self._enclosures.clear()
+        self._parts.clear()
 
     @property
     def measurements(self) -> int:
@@ -593,6 +604,35 @@ class Knowledge:
                 self._numbers.popitem(last=False)
             self._numbers[key] = self._number(question)
         return self._numbers[key]
+
+    def enclosure(self, question: Question) -> Enclosure | None:
+        """Known numbers between which the answer to a question lies; None where there are none."""
+        if not self.sources:
+            return None
+        key = question.key
+        if key not in self._enclosures:
+            if len(self._enclosures) >= LIMITS.pulls_in_memory:
+                self._enclosures.clear()
+            self._enclosures[key] = enclosure_of(question, partial(self._over, question))
+        return self._enclosures[key]
+
+    def _over(
+        self, question: Question, names: Sequence[str], table: Integers
+    ) -> KnownNumber | None:
+        """What a source knows of coefficients over the classes of some attributes of a question.
+
+        A range of an attribute comes in many questions: it is looked up by its coefficients.
+        """
+        if not any(source.is_about(names) for source in self.sources):
+            return None
+        classes = dict(zip(question.attributes, question.class_of, strict=True))
+        named = b"".join(classes[n].tobytes() for n in names)
+        key = (tuple(names), named, table.tobytes(), question.bits)
+        if key not in self._parts:
+            if len(self._parts) >= LIMITS.scope_answers_in_memory:
+                self._parts.clear()
+            self._parts[key] = self.number(question.over(names, table))
+        return self._parts[key]
 
     def _number(self, question: Question) -> KnownNumber | None:
         key = question.key

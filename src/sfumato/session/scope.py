@@ -19,10 +19,10 @@ questions are chosen by earlier answers: Theorem 7 there.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import combinations
+from itertools import combinations, islice
 from math import inf, log, pi, sqrt
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,7 +38,7 @@ from sfumato.run.linear import RELEASE_REQUEST
 from sfumato.session.histogram import NoisyTable
 from sfumato.session.session_limits import LIMITS
 from sfumato.text import listing, shown
-from sfumato.types import Array
+from sfumato.types import Array, Integers
 from sfumato.workload.build import product
 from sfumato.workload.queries import QuerySet
 from sfumato.workload.question import Question, questions_of
@@ -51,11 +51,13 @@ if TYPE_CHECKING:
     from sfumato.session.session_plan import SessionParameters
 
 __all__ = [
+    "Enclosure",
     "KnownNumber",
     "LedgerReleases",
     "Scope",
     "ScopeMeasured",
     "conditions",
+    "enclosure_of",
     "scope_workload",
     "span_weights",
     "tells_of",
@@ -157,6 +159,7 @@ class KnownNumber:
     joint: float
     level: float
     joint_stricter: float = inf
+    _halves: dict[float, float] = field(default_factory=dict, init=False)
 
     @property
     def standard_error(self) -> float:
@@ -165,7 +168,9 @@ class KnownNumber:
 
     def half_width(self, level: float) -> float:
         """Half of the interval for a question that does not depend on the noise."""
-        return self.law.half_width(level)
+        if level not in self._halves:
+            self._halves[level] = self.law.half_width(level)
+        return self._halves[level]
 
     @property
     def joint_half_width(self) -> float:
@@ -192,6 +197,10 @@ class ScopeMeasured:
         self._numbers: OrderedDict[str, KnownNumber | None] = OrderedDict()
         # A part of the chance for each source, however many there will be: sum of 6/(pi i)^2 is 1.
         self._share = 6 / (pi * rank) ** 2
+
+    def is_about(self, names: Sequence[str]) -> bool:
+        """Whether anything was measured about some attributes together."""
+        return any(set(names) <= set(term.attributes) for _, term in self._terms)
 
     def holds(self, question: Question) -> bool:
         """Whether a question is a linear combination of the scope's queries."""
@@ -370,6 +379,88 @@ class ScopeMeasured:
         return f"outside the scope: nothing in it is about {names} together"
 
 
+@dataclass(frozen=True, eq=False)
+class Enclosure:
+    """Known numbers between which the answer to a question lies, whatever the table.
+
+    Counts of records are not negative, so queries whose coefficients are nowhere smaller have
+    answers that are not smaller. docs/proofs/online.md, Theorem 11.
+
+    Attributes:
+        above: The answers to queries that are nowhere below the question.
+        below: The answer to a query u, and those to queries that are nowhere below ``u - q``: q is
+            at least u less any of these. Without any, u is nowhere above the question.
+    """
+
+    above: tuple[KnownNumber, ...]
+    below: tuple[tuple[KnownNumber, tuple[KnownNumber, ...]], ...]
+    _ends: dict[float, tuple[float, float]] = field(default_factory=dict, init=False)
+
+    def ends(self, level: float) -> tuple[float, float]:
+        """What holds the answer with probability ``level``: all one-sided bounds at once."""
+        if level not in self._ends:
+            self._ends[level] = self._ends_at(level)
+        return self._ends[level]
+
+    def _ends_at(self, level: float) -> tuple[float, float]:
+        count = len(self.above) + sum(1 + len(others) for _, others in self.below)
+        each = 1 - 2 * (1 - level) / count
+        high = min(one.value + one.half_width(each) for one in self.above)
+        low = -inf
+        for one, others in self.below:
+            less = min((other.value + other.half_width(each) for other in others), default=0.0)
+            low = max(low, one.value - one.half_width(each) - less)
+        return low, high
+
+
+def enclosure_of(
+    question: Question, known: Callable[[Sequence[str], Integers], KnownNumber | None]
+) -> Enclosure | None:
+    """What is known of a question by queries over fewer of its attributes; None if nothing is.
+
+    Of the largest sets A of its attributes over which something is known: ``u_A``, the maximum of
+    its coefficients along the others; and, with such sets B that have the other attributes, the
+    maximum of ``u_A - q`` along what is not in B. Which these are depends on queries alone.
+
+    Args:
+        question: The question.
+        known: What is known of coefficients over the classes of some of its attributes.
+
+    Returns:
+        What encloses it.
+    """
+    names, table = question.attributes, question.table
+    whole = range(len(names))
+
+    def along(values: Integers, kept: Sequence[int]) -> KnownNumber | None:
+        axes = tuple(i for i in whole if i not in kept)
+        return known([names[i] for i in kept], values.max(axis=axes))
+
+    uppers: dict[tuple[int, ...], KnownNumber] = {}
+    for size in range(len(names) - 1, 0, -1):
+        for kept in islice(combinations(whole, size), LIMITS.enclosures_tried):
+            number = along(table, kept)
+            if number is not None:
+                uppers[kept] = number
+        if uppers:
+            break
+    if not uppers:
+        return None
+    below: list[tuple[KnownNumber, tuple[KnownNumber, ...]]] = []
+    for kept, upper in uppers.items():
+        axes = tuple(i for i in whole if i not in kept)
+        least = table.min(axis=axes)
+        number = known([names[i] for i in kept], least) if least.any() else None
+        if number is not None:
+            below.append((number, ()))
+        partners = [other for other in uppers if other != kept and {*axes} <= {*other}]
+        rest = table.max(axis=axes, keepdims=True) - table if partners else table
+        others = [number for other in partners if (number := along(rest, other)) is not None]
+        if others:
+            below.append((upper, tuple(others)))
+    return Enclosure(tuple(uppers.values()), tuple(below))
+
+
 def tells_of(forecast: Forecast, plan: SessionParameters) -> bool:
     """Whether a release is about what a session is about, without a bias.
 
@@ -445,22 +536,30 @@ def span_weights(term: Term, question: Question) -> Array | None:
         return _listed_weights(term, question)
     if not set(question.attributes) <= set(factors.attributes):
         return None
-    wide = tuple(slice(None) if n in question.attributes else None for n in factors.attributes)
-    coefficients = question.coefficients() * 2.0**-question.bits
-    rest = np.broadcast_to(coefficients[wide], factors.shape)
-    for axis, (_, queries) in enumerate(factors.factors):
-        if queries.is_identity:
-            continue
-        inverse = _right_inverse(queries)
-        if inverse is None:
+    classes = dict(zip(question.attributes, question.class_of, strict=True))
+    wide = tuple(slice(None) if n in classes else None for n in factors.attributes)
+    rest = question.table[wide] * 2.0**-question.bits
+    for axis, (name, queries) in enumerate(factors.factors):
+        along = _along(queries, classes.get(name), rest.shape[axis])
+        if along is None:
             return None
-        along = np.moveaxis(rest, axis, 0)
-        weights = np.tensordot(inverse.T, along, axes=1)
-        back = np.asarray(queries.adjoint(weights), dtype=np.float64)
-        if not np.allclose(back, along, rtol=0, atol=LIMITS.scope_rounding * np.abs(along).max()):
-            return None
-        rest = np.moveaxis(weights, 0, axis)
+        rest = np.moveaxis(np.tensordot(rest, along, axes=(axis, 0)), -1, axis)
     return np.asarray(rest, dtype=np.float64).reshape(-1)
+
+
+def _along(queries: QuerySet, class_of: Integers | None, count: int) -> Array | None:
+    """Coefficients over the queries of one attribute for each class of its cells; None if none."""
+    cells = np.zeros(queries.size, dtype=np.int64) if class_of is None else class_of
+    classes: Array = (np.arange(count)[:, None] == cells).astype(np.float64)
+    if queries.is_identity:
+        return classes
+    inverse = _right_inverse(queries)
+    if inverse is None:
+        return None
+    weights: Array = classes @ inverse
+    back = np.asarray(queries.adjoint(weights.T), dtype=np.float64)
+    is_told = float(np.abs(back.T - classes).max()) <= LIMITS.scope_rounding
+    return weights if is_told else None
 
 
 def _listed_weights(term: Term, question: Question) -> Array | None:

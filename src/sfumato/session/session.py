@@ -438,7 +438,12 @@ class Session:
                 outcome = outcomes[question.key]
                 one = outcome.result() if isinstance(outcome, PendingAnswer) else outcome
                 if isinstance(one, Answer):
-                    one = replace(one.asked_as(question), why=self._state.why(question, one))
+                    with self._state.lock:
+                        why, one = (
+                            self._state.why(question, one),
+                            self._state.enclosed(question, one),
+                        )
+                    one = replace(one.asked_as(question), why=why)
                 out.append(one)
             else:
                 out.append(question)
@@ -670,7 +675,7 @@ class Session:
             request: A SELECT, a question or a workload of one query.
 
         Returns:
-            An answer without an interval.
+            An answer whose interval is what a scope encloses; without one where nothing does.
 
         Raises:
             PlanError: Nothing was asked yet, so that there is no estimate.
@@ -685,11 +690,11 @@ class Session:
         with self._state.lock:
             stored = self._state.earlier(question)
             if stored is not None:
-                return stored.asked_as(question)
+                return self._state.enclosed(question, stored).asked_as(question)
             bare = (question.key, question.name, self._learnt().answer(question), None, None, None)
             used = self._state.epochs.used
-        answer = Answer(*bare, how="untested", epoch=used, is_dummy=self.is_dummy)
-        return answer.asked_as(question)
+            answer = Answer(*bare, how="untested", epoch=used, is_dummy=self.is_dummy)
+            return self._state.enclosed(question, answer).asked_as(question)
 
     def left(self, analyst: str | None = None) -> Left:
         """What the session can still do.

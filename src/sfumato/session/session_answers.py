@@ -48,10 +48,11 @@ class Answer:
     ``how`` is "paid" (the truth with noise), "free" (the estimate, tested against the truth),
     "known" (unbiased, from what was measured before: free, and better once more is measured, such
     as by `Session.improve`), or
-    "untested" (the estimate as it is: no interval, no promise, nothing stored); ``why`` says so in
-    words where the session has a scope. ``low`` to ``high`` holds the true answer with chance
-    ``level``, in the sense of docs/mechanisms/online.md. ``safe_low`` to ``safe_high`` does so for
-    all known answers together, however questions were chosen; None where that is not known.
+    "untested" (the estimate as it is: no promise, nothing stored, an interval only where a scope
+    encloses it); ``why`` says so in words where the session has a scope. ``low`` to ``high`` holds
+    the true answer with chance ``level``, in the sense of docs/mechanisms/online.md. ``safe_low``
+    to ``safe_high`` does so for all known answers together, however questions were chosen; None
+    where that is not known.
     ``is_dummy``: made up from made-up records. ``is_stored``: the answer was there when it was
     asked for, and nothing was spent on it now.
     """

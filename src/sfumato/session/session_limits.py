@@ -68,6 +68,12 @@ class SessionLimits:
     beyond."""
     scope_ways: int = 4
     """Groups of a scope that are tried for a question; the most precise one answers it."""
+    enclosures_tried: int = 16
+    """Sets of so many attributes of a question outside of the scope over which what is known is
+    looked for; half a millisecond each."""
+    enclosure_share: float = 0.2
+    """Of the chance that a tested interval misses: for what encloses it; the test has the rest,
+    and is hardly wider for it."""
     scope_answers_in_memory: int = 2**16
     """Questions whose estimate is held in memory."""
     scope_group_entries: int = 2**25

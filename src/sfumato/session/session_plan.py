@@ -298,7 +298,18 @@ class SessionParameters:
 
         For the question at any one place of an epoch: docs/proofs/online.md, Theorem 3.
         """
-        return (self.threshold + missed(self.sparse, 1, 1 - self.level)) / UNIT
+        return self.free_bound_at(self.level)
+
+    def free_bound_at(self, level: float) -> float:
+        """`free_bound` at another level.
+
+        Args:
+            level: The probability with which the bound holds.
+
+        Returns:
+            A number of persons.
+        """
+        return (self.threshold + missed(self.sparse, 1, 1 - level)) / UNIT
 
     @cached_property
     def paid_bound(self) -> float:

@@ -148,6 +148,23 @@ class Question:
         """The coefficients of all cells of the table of its attributes, in steps."""
         return self.table[np.ix_(*self.class_of)] if self.attributes else self.table
 
+    def over(self, names: Sequence[str], table: Integers) -> Question:
+        """The query with other coefficients, over the classes of some of its attributes.
+
+        Args:
+            names: Some of its attributes, in their order.
+            table: Coefficients in its steps, one axis for each.
+
+        Returns:
+            A question in the form of `questions_of`.
+        """
+        classes = dict(zip(self.attributes, self.class_of, strict=True))
+        left, merged, whole = coarsest(names, [classes[n] for n in names], table)
+        bits = self.bits
+        while bits and not (whole & 1).any():
+            whole, bits = whole >> 1, bits - 1
+        return Question(self.domain, self.name, tuple(left), tuple(merged), whole, bits)
+
     def at(self, codes: Sequence[Numbers], records: int) -> Integers:
         """The coefficients of so many records, from the codes of its attributes, in steps."""
         place = np.zeros(records, dtype=np.int64)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,13 @@ import sfumato as sf
 from sfumato.errors import LedgerError, PlanError, TooLarge, WorkloadError
 from sfumato.ledger.ledger import Ledger
 from sfumato.planning.adaptive_costs import Spending
-from sfumato.session.scope import conditions, span_weights
+from sfumato.planning.forecast import CombinationError
+from sfumato.session.scope import KnownNumber, conditions, enclosure_of, span_weights
 from sfumato.vault.mechanisms.sparse import ExactQuestions
 from sfumato.vault.tables import open_table
-from sfumato.workload.question import questions_of
+from sfumato.workload.question import Question, questions_of
+from sfumato.workload.workload import marginal
+from tests.shared.examples import examples
 from tests.shared.ledger_home import made
 
 DOMAIN = sf.Domain(
@@ -176,6 +180,71 @@ def test_coefficients_over_the_scope_give_the_question_back(data: st.DataObject)
     assert weights is not None
     back = weights @ term.dense()
     assert back == pytest.approx(question.coefficients().reshape(-1).astype(float), abs=1e-9)
+
+
+@st.composite
+def _numbers_of_three(draw: st.DrawFn) -> Question:
+    """Any coefficients over three attributes that all matter: conditions, sums, differences."""
+    entries = draw(st.lists(st.integers(-2, 3), min_size=48, max_size=48))
+    table = np.array(entries, dtype=np.int64).reshape(8, 2, 3)
+    table[0, 0, 0], table[1, 1, 1] = 4, -3  # tells along every attribute
+    classes = tuple(np.arange(size) for size in table.shape)
+    return Question(DOMAIN, "any", DOMAIN.names, classes, table, 0)
+
+
+def _exact(
+    whole: Question, counts: np.ndarray
+) -> Callable[[Sequence[str], np.ndarray], KnownNumber]:
+    """What is known of coefficients over fewer attributes of a question, without noise."""
+
+    def known(names: Sequence[str], table: np.ndarray) -> KnownNumber:
+        question = whole.over(names, table)
+        value = float(question.answer(marginal(counts, DOMAIN, question.attributes)))
+        law = CombinationError(0.0, np.inf)
+        return KnownNumber(value * 2.0**-question.bits, law, np.inf, 0.95)
+
+    return known
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(_numbers_of_three(), st.integers(0, 2**32 - 1))
+def test_what_encloses_a_question_does_so_on_every_table(question: Question, seed: int) -> None:
+    counts = np.random.default_rng(seed).integers(0, 30, DOMAIN.shape)
+    enclosure = enclosure_of(question, _exact(question, counts))
+    assert enclosure is not None
+    assert len(enclosure.above) == 3
+    low, high = enclosure.ends(0.95)
+    assert low <= question.answer(counts) <= high
+
+
+def test_counts_below_zero_are_not_enclosed() -> None:
+    """The twin: that records are not negative is what the bounds rest on."""
+    (question,) = questions_of(sf.sql(DOMAIN, OUTSIDE))
+    counts = np.ones(DOMAIN.shape, dtype=np.int64)
+    counts[:, 1], counts[:, :, 1:] = -1, -1
+    enclosure = enclosure_of(question, _exact(question, counts))
+    assert enclosure is not None
+    low, high = enclosure.ends(0.95)
+    answer = question.answer(marginal(counts, DOMAIN, question.attributes))
+    assert not low <= answer <= high
+
+
+def test_outside_the_scope_intervals_are_kept_to_what_it_tells(plan: sf.SessionPlan) -> None:
+    with plan.open(_people()) as session:
+        state = session._state
+        for kind in "abc":
+            text = OUTSIDE.replace("'a'", repr(kind))
+            guess = session.untested(text)
+            assert guess.how == "untested"
+            assert guess.level == plan.level
+            assert guess.low <= guess.value <= guess.high
+            answer = session.ask(text)
+            (question,) = questions_of(sf.sql(DOMAIN, text))
+            if answer.how == "free":
+                bare = state.stored(question.key)
+                assert bare is not None
+                assert answer.high - answer.low < bare.high - bare.low
+                assert session.ask(text) == answer == session.untested(text)
 
 
 def test_levels_that_are_too_coarse_do_not_tell_a_question() -> None:
