@@ -424,7 +424,7 @@ def _simulated(forecast: Forecast, matrix: Array | csr_array | None) -> Iterator
     strategy, values = forecast.strategy, sum(forecast.strategy.block_rows)
     if strategy.is_direct:
         return  # independent errors: tails are exact
-    reading = _Reading.of(forecast)
+    reading = _FarthestReading.of(forecast)
     size = values + reading.strategy.workload.queries
     if size > LIMITS.joint_size:
         return
@@ -453,7 +453,7 @@ def _simulated(forecast: Forecast, matrix: Array | csr_array | None) -> Iterator
             yield reading.farthest(noise, biases)
 
 
-def _draws_of(reading: _Reading, values: int) -> int:
+def _draws_of(reading: _FarthestReading, values: int) -> int:
     """How many draws are made without a matrix."""
     workload, blocks = reading.strategy.workload, reading.strategy.blocks
     work = workload.queries + LIMITS.value_work * values
@@ -464,7 +464,7 @@ def _draws_of(reading: _Reading, values: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Reading:
+class _FarthestReading:
     """How the farthest answer is read from measured values.
 
     Groups of all ranges along an attribute are read as running totals along it, where both follow
@@ -475,7 +475,7 @@ class _Reading:
     ends: tuple[tuple[tuple[int, ...], int] | None, ...]
 
     @classmethod
-    def of(cls, forecast: Forecast) -> _Reading:
+    def of(cls, forecast: Forecast) -> _FarthestReading:
         """With the longest attribute of each group that is asked by all ranges."""
         strategy, terms = forecast.strategy, list(forecast.workload.terms)
         ends: list[tuple[tuple[int, ...], int] | None] = [None] * len(terms)

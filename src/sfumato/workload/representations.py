@@ -128,7 +128,7 @@ def _rounding(cells: Attribute) -> float:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Sums:
+class _PowerSums:
     """Queries as polynomials: of the columns of ``of``, with values in [-1, 1]."""
 
     of: Attribute
@@ -156,7 +156,7 @@ class _Sums:
         return Matrix.of_values(rows, title="sums")
 
 
-def _sums(attribute: Attribute, queries: QuerySet) -> _Sums | None:
+def _sums(attribute: Attribute, queries: QuerySet) -> _PowerSums | None:
     """Queries over an attribute as polynomials of its columns; None where they are none."""
     is_small = isinstance(attribute, Integer) and attribute.value_count <= LIMITS.recoded_cells
     if not _values(attribute) or is_small or queries.rows > LIMITS.recoded_sums:
@@ -170,7 +170,7 @@ def _sums(attribute: Attribute, queries: QuerySet) -> _Sums | None:
     gap = np.abs(coefficients @ matrix - dense).max()
     if gap > LIMITS.recoded_error * np.abs(dense).max():
         return None
-    return _Sums(attribute, tuple(basis), coefficients)
+    return _PowerSums(attribute, tuple(basis), coefficients)
 
 
 def _values(attribute: Attribute) -> tuple[Values, ...]:
@@ -265,13 +265,13 @@ def representations(workload: Workload, centred: tuple[int, ...] = ()) -> list[R
     Returns:
         The representations that change at least one query; each once.
     """
-    asked = _asked(workload)
-    if not asked:
+    uses = _uses(workload)
+    if not uses:
         return []
     out: dict[tuple[tuple[str, str], ...], Representation] = {}
     if centred:
         out[()] = Representation(workload.domain, {}, centred)
-    for one in _proposed(workload.domain, asked):
+    for one in _proposed(workload.domain, uses):
         changed = {n: t for n, t in one.targets.items() if n != t}
         key = tuple(sorted(changed.items()))
         if key and key not in out and one.of(workload).digest() != workload.digest():
@@ -292,7 +292,7 @@ class _Use:
         return _columns(self.attribute)
 
 
-def _asked(workload: Workload) -> dict[str, _Use]:
+def _uses(workload: Workload) -> dict[str, _Use]:
     """The attributes whose cells tell numbers, with what is asked of them."""
     degrees: dict[str, int] = {}
     others: set[str] = set()
@@ -314,13 +314,13 @@ def _asked(workload: Workload) -> dict[str, _Use]:
     return {n: _Use(workload.domain[n], degrees.get(n, 0), n in others) for n in names}
 
 
-def _proposed(domain: Domain, asked: Mapping[str, _Use]) -> Iterator[Representation]:
+def _proposed(domain: Domain, by_name: Mapping[str, _Use]) -> Iterator[Representation]:
     of_column: dict[str, list[_Use]] = {}
-    for use in asked.values():
+    for use in by_name.values():
         for column in use.columns:
             of_column.setdefault(column, []).append(use)
     yield _finest(domain, of_column)
-    yield _together(domain, asked.values())
+    yield _together(domain, by_name.values())
     cells = {
         use.attribute.name: column
         for column, uses in of_column.items()

@@ -256,12 +256,12 @@ def _measured(
 
 def _drawable(block: Product) -> Product:
     """The product, its templates in fewer bits where theirs add up to more than noise may have."""
-    templates = [q for _, q in block.factors if isinstance(q, Template)]
-    if sum(log2(q.column_powers(1).max()) for q in templates) <= LIMITS.product_bits:
+    templates = {n: q for n, q in block.factors if isinstance(q, Template)}
+    if sum(log2(q.column_powers(1).max()) for q in templates.values()) <= LIMITS.product_bits:
         return block
     bits = LIMITS.product_bits // len(templates)
-    rounded = (q.rounded(bits) if isinstance(q, Template) else q for _, q in block.factors)
-    factors = tuple(zip(block.attributes, rounded, strict=True))
+    rounded = {n: q.rounded(bits) for n, q in templates.items()}
+    factors = tuple((n, rounded.get(n, q)) for n, q in block.factors)
     parts = [n if q.is_identity else f"{q.name} of {n}" for n, q in factors]
     return replace(block, name=" x ".join(parts), factors=factors)
 
