@@ -240,7 +240,7 @@ def test_the_farthest_range_is_read_from_running_totals(case: str, mechanism: st
     noise = rng.laplace(size=(sum(strategy.block_rows), 20))
     edges = np.cumsum(strategy.block_rows)[:-1]
     each = [np.concatenate(strategy.answers(np.split(z, edges))) for z in noise.T]
-    reading = joint_errors._Reading.of(forecast)
+    reading = joint_errors._FarthestReading.of(forecast)
     assert np.allclose(reading.farthest(noise, np.zeros(1)), [np.abs(e).max() for e in each])
     is_shorter = reading.strategy.workload.queries < forecast.workload.queries
     sums = any(strategy.sums_cells(t) for t in range(len(strategy.workload.terms)))
@@ -256,7 +256,7 @@ def test_many_ranges_have_a_bound_that_tails_alone_do_not_reach() -> None:
     bound, forecast = joint.within(BETA), joint._forecast
     assert bound.draws == joint_errors.LIMITS.joint_draws
     noise = joint_errors._grid_noise(forecast, Draws("fresh noise"), 2000)
-    drawn = joint_errors._Reading.of(forecast).farthest(noise, np.zeros(1))
+    drawn = joint_errors._FarthestReading.of(forecast).farthest(noise, np.zeros(1))
     assert np.mean(drawn > bound.counts) < BETA + 4 * (BETA / len(drawn)) ** 0.5
     assert bound.counts < 1.1 * np.quantile(drawn, 1 - BETA) < joint.by_tails(BETA)
 
