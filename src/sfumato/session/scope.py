@@ -414,7 +414,7 @@ class Enclosure:
 
 
 def enclosure_of(
-    question: Question, known: Callable[[Sequence[str], Integers], KnownNumber | None]
+    question: Question, number_of: Callable[[Sequence[str], Integers], KnownNumber | None]
 ) -> Enclosure | None:
     """What is known of a question by queries over fewer of its attributes; None if nothing is.
 
@@ -424,7 +424,7 @@ def enclosure_of(
 
     Args:
         question: The question.
-        known: What is known of coefficients over the classes of some of its attributes.
+        number_of: What is known of coefficients over the classes of some of its attributes.
 
     Returns:
         What encloses it.
@@ -432,28 +432,28 @@ def enclosure_of(
     names, table = question.attributes, question.table
     whole = range(len(names))
 
-    def along(values: Integers, kept: Sequence[int]) -> KnownNumber | None:
-        axes = tuple(i for i in whole if i not in kept)
-        return known([names[i] for i in kept], values.max(axis=axes))
+    def along(values: Integers, places: Sequence[int]) -> KnownNumber | None:
+        axes = tuple(i for i in whole if i not in places)
+        return number_of([names[i] for i in places], values.max(axis=axes))
 
     uppers: dict[tuple[int, ...], KnownNumber] = {}
     for size in range(len(names) - 1, 0, -1):
-        for kept in islice(combinations(whole, size), LIMITS.enclosures_tried):
-            number = along(table, kept)
+        for places in islice(combinations(whole, size), LIMITS.enclosures_tried):
+            number = along(table, places)
             if number is not None:
-                uppers[kept] = number
+                uppers[places] = number
         if uppers:
             break
     if not uppers:
         return None
     below: list[tuple[KnownNumber, tuple[KnownNumber, ...]]] = []
-    for kept, upper in uppers.items():
-        axes = tuple(i for i in whole if i not in kept)
+    for places, upper in uppers.items():
+        axes = tuple(i for i in whole if i not in places)
         least = table.min(axis=axes)
-        number = known([names[i] for i in kept], least) if least.any() else None
+        number = number_of([names[i] for i in places], least) if least.any() else None
         if number is not None:
             below.append((number, ()))
-        partners = [other for other in uppers if other != kept and {*axes} <= {*other}]
+        partners = [other for other in uppers if other != places and {*axes} <= {*other}]
         rest = table.max(axis=axes, keepdims=True) - table if partners else table
         others = [number for other in partners if (number := along(rest, other)) is not None]
         if others:
