@@ -72,6 +72,16 @@ class Row:
     coverage: dict[int, float]
 
 
+def domain_of(edges: tuple[float, ...], neighbours: str) -> Domain:
+    """The column as both systems promise it: with replaced records the number of values is public.
+
+    A cell for missing values would make that number private, and both statistics err more.
+    """
+    if neighbours == "replace-one":
+        return Domain([Numeric("x", edges)], records="all-inside")
+    return Domain([Numeric("x", edges, outside="clamp", nulls="missing")])
+
+
 def measured(column: Column, is_pure: bool, neighbours: str, releases: int = RELEASES) -> Row:
     """Both systems, as often as asked."""
     truth = float(np.clip(column.values, column.low, column.high).mean())
@@ -83,7 +93,7 @@ def measured(column: Column, is_pure: bool, neighbours: str, releases: int = REL
     coverage = {}
     for bins in BINS:
         edges = tuple(np.linspace(column.low, column.high, bins + 1))
-        domain = Domain([Numeric("x", edges, outside="clamp", nulls="missing")])
+        domain = domain_of(edges, neighbours)
         work = sf.means(domain, "x")
         plan = sf.plan(work, budget, neighbours=neighbours)  # type: ignore[arg-type]
         rows = [plan.release(frame).answers(group="mean x", level=LEVEL) for _ in range(releases)]
@@ -162,8 +172,7 @@ def measured_variance(column: Column, is_pure: bool, neighbours: str, releases: 
     theirs = opendp_variance(column, is_pure, neighbours)
     other = sqrt(float(np.mean([(theirs() - truth) ** 2 for _ in range(releases)])))
     budget = sf.Budget(epsilon=EPSILON) if is_pure else sf.Budget(mu=sqrt(2 * RHO))
-    x = Numeric("x", (column.low, column.high), outside="clamp", nulls="missing")
-    domain = Domain([x], records="all-inside" if neighbours == "replace-one" else None)
+    domain = domain_of((column.low, column.high), neighbours)
     plan = sf.plan(sf.variances(domain, "x"), budget, neighbours=neighbours)  # type: ignore[arg-type]
     frame = pd.DataFrame({"x": column.values})
     every = pd.concat([plan.release(frame).answers("x", level=LEVEL) for _ in range(releases)])

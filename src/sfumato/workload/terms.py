@@ -45,7 +45,7 @@ from sfumato.workload.queries import (
 from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
+    from scipy.sparse import csc_matrix, csr_matrix
 
 __all__ = [
     "Explicit",
@@ -867,6 +867,11 @@ class Predicates(Term):
         truth = [self.classes.truth(c).reshape(-1) for c in self.conditions]
         return csr_matrix(np.array(truth), dtype=np.int8)
 
+    @cached_property
+    def _of_class(self) -> csc_matrix:
+        """The same, a row per class: searches ask for it tens of thousands of times."""
+        return self.by_class.T
+
     def stored_entries(self) -> Integers | csr_matrix | None:
         """The 0/1 coefficients by class, where a matrix of them can be held."""
         is_small = self.has_small_classes and self.rows * self.classes.cells <= LIMITS.array_entries
@@ -909,7 +914,7 @@ class Predicates(Term):
 
     def adjoint(self, y: Numbers) -> Array:
         """``F' y``."""
-        by_class = self.by_class.T @ np.asarray(y, dtype=np.float64)
+        by_class = self._of_class @ np.asarray(y, dtype=np.float64)
         return self.classes.expand(np.asarray(by_class).reshape(self.classes.shape))
 
     def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:  # noqa: ARG002  0/1
