@@ -337,6 +337,7 @@ def test_what_is_stored_is_read_again() -> None:
     st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0.01, 1e6)), min_size=1, max_size=8),
     st.randoms(),
 )
+@settings(deadline=None)
 def test_combinations_are_those_of_least_squares(
     draws: list[tuple[float, float]], random: object
 ) -> None:
