@@ -17,7 +17,7 @@ CELLS = 10_000  # larger ones hold memory
 BUILT = Strategies._built
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=256)
 def _place(*_: object) -> list[Strategy | PlanError]:
     return []
 
