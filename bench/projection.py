@@ -195,30 +195,25 @@ def _asked(effort: Effort) -> list[implicit.Run]:
 
 @dataclass(frozen=True)
 class Weighed:
-    """Root mean squared errors of shares over a few draws; ``share`` is the projection's in them.
+    """Mean L1 per table, root mean squared and largest error of shares, by way; means of draws.
 
-    Beside what a release publishes: the projection (``project="nearest"``), the estimate that
-    always follows the prior around independence, and even counts. ``largest`` is the largest error
-    of the default over that of the projection or the prior, whichever is less.
+    Ways: the projection (``project="nearest"``), the estimate that always follows the prior around
+    independence, even counts, the product of one-way tables (measured by themselves, with all of
+    the budget), unbiased answers and what a release publishes. ``share`` is the projection's in it.
     """
 
     queries: str
     kind: str
     records: int
     epsilon: float
-    unbiased: float
-    nearest: float
-    prior: float
-    even: float
-    default: float
-    largest: float
+    errors: dict[str, tuple[float, float, float]]
     share: float
     seconds: float
 
-    @property
-    def ratio(self) -> float:
-        """The error of the default over that of the best of the other three."""
-        return self.default / min(self.nearest, self.prior, self.even)
+    def ratios(self, *ways: str) -> tuple[float, ...]:
+        """The errors that are published over the least of those of some other ways."""
+        others = np.min([self.errors[way] for way in ways], axis=0)
+        return tuple((np.array(self.errors["published"]) / others).tolist())
 
 
 def _chain(shape: tuple[int, ...], n: int, source: np.random.Generator) -> np.ndarray:
@@ -254,25 +249,25 @@ RECORDS = {
     "sparse": _sparse,
 }
 LONG, YES_NO = (8,) * 8, (2,) * 30
-LISTED_SHAPES = ((4, 5, 6, 3), (8,) * 4, (8,) * 6, (2,) * 16)  # 360 to 262,144 cells
+LISTED_SHAPES = ((8, 8), (4, 5, 6, 3), (8,) * 4)  # 64, 360 and 4,096 cells
 ADULT_CODED = "Adult"
 PRIOR_DRAWS = 3
+EPSILONS = (0.1, 1.0, 10.0)
 
 
 def run_weighed(effort: Effort = "usual") -> list[Weighed]:
     """What releases publish on few cells and beyond listed ones, on every kind of records."""
-    shapes = LISTED_SHAPES[:2] if effort == "quick" else LISTED_SHAPES
-    rows = [
-        _weighed(shape, 2, kind, 1_000, 1.0, PRIOR_DRAWS) for shape in shapes for kind in RECORDS
+    asked: list[tuple[tuple[int, ...], int, str, int, float, int]] = [
+        (shape, 2, kind, 1_000, epsilon, PRIOR_DRAWS)
+        for shape in ((LISTED_SHAPES[1],) if effort == "quick" else (*LISTED_SHAPES, LONG))
+        for epsilon in EPSILONS
+        for kind in RECORDS
     ]
-    rows += [_weighed(LONG, 2, kind, 3_000, 1.0, PRIOR_DRAWS) for kind in RECORDS]
-    rows += [_weighed(LONG, 2, kind, 1_000, 0.3, PRIOR_DRAWS) for kind in RECORDS]
     if is_within("usual", effort):
-        rows += [_weighed((), 2, table, 0, e, 1) for table in TABLES for e in (0.1, 1.0, 10.0)]
-        rows += [_weighed((), 2, ADULT_CODED, 0, e, 1) for e in (0.1, 1.0, 10.0)]
+        asked += [((), 2, table, 0, e, 1) for table in (*TABLES, ADULT_CODED) for e in EPSILONS]
     if is_within("all", effort):
-        rows += [_weighed(YES_NO, 3, kind, 2_000, 1.0, 1) for kind in RECORDS]
-    return rows
+        asked += [(YES_NO, 3, kind, 2_000, e, 1) for e in EPSILONS for kind in RECORDS]
+    return [_weighed(*each) for each in asked]
 
 
 def _real(name: str) -> tuple[tuple[int, ...], np.ndarray]:
@@ -299,33 +294,60 @@ def _weighed(
     if not shape:
         shape, codes = _real(kind)
         n = len(codes)
-    forecast = _forecast(shape, ways, epsilon)
+    forecast, single = _forecast(shape, ways, epsilon), _forecast(shape, 1, epsilon)
+    work = forecast.workload
+    ends = np.cumsum([t.rows for t in work.terms])[:-1]
     source = np.random.default_rng([n, ways, len(kind)])
-    squares, largest, shares, seconds = [], [], [], 0.0
+    errors: dict[str, list[tuple[float, float, float]]] = {}
+    shares, seconds = [], 0.0
     label = Draws(f"weighed {kind} {n} {epsilon} {ways}")
     for noise in drawn_noise(forecast, label, draws):
         records = RECORDS[kind](shape, n, source) if codes is None else codes
-        truth = _table_answers(forecast.workload, records)
+        truth = _table_answers(work, records)
         tried = _four_ways(forecast, truth + noise, n)
         seconds += tried.seconds
         shares.append(tried.share)
-        off = [np.abs(a - truth) for a in (truth + noise, *tried.answers)]
-        squares.append([np.mean(e**2) for e in off])
-        largest.append([e.max() for e in off])
-    errors = (np.sqrt(np.mean(squares, axis=0)) / n).tolist()
-    worst = np.mean(largest, axis=0)
+        other = next(iter(drawn_noise(single, Draws(f"{kind} {len(shares)} {epsilon}"), 1)))
+        margins = _table_answers(single.workload, records) + other
+        found = {
+            **tried.answers,
+            "1-way product": _product(work, single.workload, margins, float(n)),
+            "unbiased": truth + noise,
+        }
+        for way, answers in found.items():
+            errors.setdefault(way, []).append(_three(answers - truth, ends, n))
+    means = {way: tuple(np.mean(rows, axis=0).tolist()) for way, rows in errors.items()}
     sizes = f" of {shape[0]} values" if len(set(shape)) == 1 else ""
     queries = f"{ways}-way of {len(shape)} attributes{sizes}"
-    ratio = float(worst[4] / worst[1:3].min())
     share = float(np.mean(shares))
-    return Weighed(queries, kind, n, epsilon, *errors, ratio, share, seconds / draws)
+    return Weighed(queries, kind, n, epsilon, means, share, seconds / draws)
+
+
+def _three(off: np.ndarray, ends: np.ndarray, n: int) -> tuple[float, float, float]:
+    """Mean L1 per table, root mean squared and largest error, of shares."""
+    off = np.abs(off) / n
+    l1 = float(np.mean([part.sum() for part in np.split(off, ends)]))
+    return l1, float(np.sqrt(np.mean(off**2))), float(off.max())
+
+
+def _product(
+    work: sf.Workload, single: sf.Workload, margins: np.ndarray, total: float | None
+) -> np.ndarray:
+    """The tables of independent attributes with the shares of noisy one-way tables."""
+    groups = np.split(margins, np.cumsum([t.rows for t in single.terms])[:-1])
+    if total is None:
+        total = max(1.0, float(np.mean([m.sum() for m in groups])))
+    parts = [project_to_simplex(m, total) / total for m in groups]
+    shares = {t.attributes[0]: p for t, p in zip(single.terms, parts, strict=True)}
+    tables = [reduce(np.multiply.outer, [shares[a] for a in t.attributes]) for t in work.terms]
+    return np.concatenate([total * np.reshape(table, -1) for table in tables])
 
 
 @dataclass(frozen=True, eq=False)
 class _Tried:
     """Projection, prior, even counts and default; the projection's share; CPU seconds."""
 
-    answers: tuple[np.ndarray, ...]
+    answers: dict[str, np.ndarray]
     share: float
     seconds: float
 
@@ -350,7 +372,8 @@ def _four_ways(forecast: Forecast, noisy: np.ndarray, n: int) -> _Tried:
         prior = np.concatenate(rows.answers()[: len(groups)])
     even = n * product_answers(work, None)
     near, published = (np.concatenate(r.answers) for r in (nearest, default))
-    return _Tried((near, prior, even, published), default.share, seconds)
+    answers = {"nearest": near, "prior": prior, "even": even, "published": published}
+    return _Tried(answers, default.share, seconds)
 
 
 def _table_answers(work: sf.Workload, codes: np.ndarray) -> np.ndarray:
@@ -365,19 +388,21 @@ def _table_answers(work: sf.Workload, codes: np.ndarray) -> np.ndarray:
 
 
 def weighed_table(rows: Sequence[Weighed]) -> None:
-    """Print the errors, and the default's over that of the best of the others."""
-    print("\n**Errors of shares; over the best of projection, prior and even counts**\n")
-    heads = "queries", "records", "n", "epsilon", "unbiased", "nearest", "prior", "even", "default"
-    tails = "ratio", "largest error, ratio", "share of the projection", "CPU s"
-    print("| " + " | ".join([*heads, *tails]) + " |")
-    print("| --- " * 13 + "|")
+    """Print the errors, and those published over the better of projection and prior."""
+    print(
+        "\n**What is published beside what it weighs: mean L1 / RMSE / largest error of shares**\n"
+    )
+    ways = ("nearest", "prior", "1-way product", "published")
+    ratios = "over nearest and prior", "over 1-way product"
+    heads = ["queries", "records", "n", "epsilon", *ways, *ratios, "share of nearest", "CPU s"]
+    print("| " + " | ".join(heads) + " |")
+    print("| --- " * len(heads) + "|")
     for r in rows:
-        print(
-            f"| {r.queries} | {r.kind} | {r.records:,} | {r.epsilon:g} | {r.unbiased:.5f} "
-            f"| {r.nearest:.5f} | {r.prior:.5f} | {r.even:.5f} | {r.default:.5f} | {r.ratio:.3f} "
-            f"| {r.largest:.2f} | {r.share:.2f} | {r.seconds:.1f} |",
-            flush=True,
-        )
+        cells = [" / ".join(f"{e:.4f}" for e in r.errors[way]) for way in ways]
+        ratios = r.ratios("nearest", "prior"), r.ratios("1-way product")
+        cells += [" / ".join(f"{ratio:.2f}" for ratio in each) for each in ratios]
+        start = f"| {r.queries} | {r.kind} | {r.records:,} | {r.epsilon:g} | "
+        print(start + " | ".join(cells) + f" | {r.share:.2f} | {r.seconds:.1f} |", flush=True)
 
 
 # The budget of a release, divided for the number of records
@@ -426,9 +451,9 @@ def _divided(table: str, ways: int, epsilon: float) -> Divided:
     plan, single = planned(sf.marginals(domain, ways)), planned(sf.marginals(domain, 1))
     work, n = plan.workload, len(codes)
     truth, singles = _table_answers(work, codes), _table_answers(single.workload, codes)
-    ends, single_ends = (np.cumsum([t.rows for t in f.workload.terms])[:-1] for f in (plan, single))
+    ends = np.cumsum([t.rows for t in work.terms])[:-1]
     label, counts = Draws(f"divided {table} {ways} {epsilon}"), Draws("noisy counts")
-    errors: dict[str, list[list[float]]] = {}
+    errors: dict[str, list[tuple[float, float, float]]] = {}
     records = None
     for noise, other in zip(
         drawn_noise(plan, label, DIVIDED_DRAWS),
@@ -439,25 +464,15 @@ def _divided(table: str, ways: int, epsilon: float) -> Divided:
         made = divided(plan, records, is_counted=True)
         own = next(iter(drawn_noise(made, Draws(f"{table} {records}"), 1)))
         groups = np.split(truth + noise, ends)
-        margins = np.split(singles + other, single_ends)
-        total = max(1.0, float(np.mean([m.sum() for m in margins])))
-        parts = [project_to_simplex(m, total) / total for m in margins]
-        shares = {t.attributes[0]: p for t, p in zip(single.workload.terms, parts, strict=True)}
-        product = [
-            total * reduce(np.multiply.outer, [shares[a] for a in t.attributes]) for t in work.terms
-        ]
         tried = {
             "on its simplex": np.concatenate([project_to_simplex(g, n) for g in groups]),
-            "1-way product": np.concatenate([t.reshape(-1) for t in product]),
+            "1-way product": _product(work, single.workload, singles + other, None),
             "even": n * product_answers(work, None),
             "undivided": _agreed(plan, groups),
             "published": _agreed(made, np.split(truth + own, ends)),
         }
         for way, answers in tried.items():
-            off = np.abs(answers - truth) / n
-            l1 = float(np.mean([part.sum() for part in np.split(off, ends)]))
-            row = [l1, float(np.sqrt(np.mean(off**2))), float(off.max())]
-            errors.setdefault(way, []).append(row)
+            errors.setdefault(way, []).append(_three(answers - truth, ends, n))
     means = {way: tuple(np.mean(rows, axis=0).tolist()) for way, rows in errors.items()}
     return Divided(table, ways, n, epsilon, made.divided_for, means)
 

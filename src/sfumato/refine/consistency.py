@@ -387,9 +387,11 @@ class _CellSearch:
                 own.append(likely.answers)
             return np.concatenate([np.stack(own), count * guesses.answers(other)])
 
-        fitted = np.zeros(len(points))
-        fitted[: len(estimates)] = [_trust(self.forecast), 1.0][: len(estimates)]
-        shares, _ = _shares(numbers, points, again, self.steps, fitted)
+        start = np.ones(len(points))
+        start[0] = _trust(self.forecast)
+        if belief is None:  # one-way tables: few answers, and people's are hardly ever even
+            start[1:] = 0.0
+        shares, _ = _shares(numbers, points, again, self.steps, start)
         if shares[0] == 1:
             return self.projected()
         mixed = np.zeros(self.grid.size)
@@ -609,9 +611,10 @@ class _RowSearch:
                 return estimates
             return np.vstack([estimates, np.concatenate(self._local(noisier, count).answers)])
 
-        trust, tables = _trust(self.forecast), 0 if local is None else 1
-        fitted = np.array([trust, 1.0, 0.0, 0.0, trust][: len(points)])
-        shares, follows = _shares(numbers, points, again, self.steps, fitted, tables)
+        tables = 0 if local is None else 1
+        start = np.ones(len(points))
+        start[0] = start[len(points) - tables :] = _trust(self.forecast)
+        shares, follows = _shares(numbers, points, again, self.steps, start, tables, near.gap)
         squares = _squared_errors(numbers, shares @ points, follows)
         used = [(near, shares[0]), (likely, shares[1])]
         guessed = float(shares[2:4].sum())
@@ -862,8 +865,9 @@ def _shares(
     points: Array,
     again: Callable[[_Numbers, float], Array],
     steps: float,
-    fitted: Array,
+    start: Array,
     tables: int = 0,
+    gap: float = 0.0,
 ) -> tuple[Array, Array]:
     """How much of every estimate is in the answers, and how these follow the noise.
 
@@ -872,9 +876,10 @@ def _shares(
         points: The answers of the estimates, a row each.
         again: The same estimates of other numbers, by at most so many multiplications each.
         steps: Multiplications of a release.
-        fitted: How far they are expected to be in it before there is evidence; 0 for guesses.
+        start: The shares that are expected before the evidence, up to a factor.
         tables: How many of the estimates, the last ones, no histogram has: they are left out
             unless they matter.
+        gap: What the search for the projection left of its value.
 
     Returns:
         Shares of 0 or more that add up to 1, the projection's first, and the covariance of every
@@ -882,18 +887,18 @@ def _shares(
     """
     forecast = numbers.forecast
     metric = np.concatenate([np.full(t.rows, t.weight**2) for t in forecast.workload.terms])
-    evidence = HeldOut(numbers.values, metric, points, fitted)
-    along = metric * (points[1:] - points[0])
-    covariance = noise_covariance(forecast, along)
+    histograms = len(points) - tables
+    square, covariance = expected_square(forecast) + 2 * gap, partial(noise_covariance, forecast)
+    evidence = HeldOut(numbers.values, metric, points, start, square, covariance)
     apart = float(metric @ (points[1] - points[0]) ** 2)
-    error = sqrt(covariance[0, 0]) / apart if apart > 0 else 0.0
+    error = sqrt(evidence.own[0, 0]) / apart if apart > 0 else 0.0
     count = held_out_count(error, len(metric))
     share = LIMITS.held_out_share * steps / (2 * count)
     for noise in held_out_noise(forecast, count):
         evidence.add(noise, again(numbers.split(noise), share))
-    shares, histograms = evidence.shares(covariance), len(points) - tables
+    shares = evidence.shares()
     if 0 < float(shares[histograms:].sum()) < LIMITS.tables_matter:
-        shares = np.append(evidence.shares(covariance, histograms), np.zeros(tables))
+        shares = np.append(evidence.shares(histograms), np.zeros(tables))
     return shares, evidence.covariances(shares)
 
 

@@ -21,11 +21,11 @@ docs/mechanisms/projection.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from math import ceil, inf, isfinite
+from math import ceil, inf, isfinite, pi
 
 import numpy as np
 
@@ -434,64 +434,105 @@ class HeldOut:
     off. Laplace noise is split into parts that are uncorrelated, not independent, so the mean is
     then one to first order.
 
-    ``points`` are the estimates at y, a row each, of which some were ``fitted`` to the answers, in
-    so many parts, and others are guesses, 0 (None: all were fitted); ``add`` takes in those at y_1.
-    ``follows`` adds up ``z' (x(y_1) - x(y)) / s``, answer by answer, whose mean is the covariance
-    of x and z to first order (Stein 1981, "Estimation of the mean of a multivariate normal
-    distribution").
+    The noise of the evidence for ``<x_i - x_1, a>`` is known, too. With J the derivative of
+    ``W (x_i - x_1)`` by y, W the metric and S the covariance of z, its variance is
+
+        E (x_i - x_1)'W S W (x_i - x_1) + (1 + 2 / splits) E tr(S J S J):
+
+    the noise of y by itself, that of the derivative (second-order Stein: Bellec, Zhang 2021,
+    "Second-order Stein: SURE for SURE and other applications in high-dimensional inference") and
+    that of its estimate by normal draws, each with both signs. J is symmetric for a projection, so
+    ``tr(S J S J)`` is the variance of ``<z, J z'>``, and ``J z'`` about ``W (x(y_1) - x(y)) / s``.
+    An estimate that follows the noise far makes the second part larger than the first.
+
+    ``points`` are the estimates at y, a row each; ``start`` are the shares that are expected before
+    the evidence, up to a factor, and ``square`` is how far the first estimate is from the truth at
+    most: ``E|z|^2``, and what its search left. ``add`` takes in the estimates at y_1. ``follows``
+    adds up ``z' (x(y_1) - x(y)) / s``, answer by answer, whose mean is the covariance of x and z to
+    first order (Stein 1981, "Estimation of the mean of a multivariate normal distribution").
     """
 
     values: Array
     metric: Array
     points: Array
-    fitted: Array | None = None
+    start: Array
+    square: float
+    covariance: Callable[[Array], Array]
     gram: Array = field(init=False)
     pull: Array = field(init=False)
     follows: Array = field(init=False)
+    derived: Array = field(init=False)
     count: int = 0
 
     def __post_init__(self) -> None:
         """Begin without evidence."""
         size = len(self.points)
         self.gram, self.pull = np.zeros((size, size)), np.zeros(size)
-        self.follows = np.zeros_like(self.points)
+        self.follows, self.derived = np.zeros_like(self.points), np.zeros((size - 1, size - 1))
+
+    @cached_property
+    def own(self) -> Array:
+        """The covariance of ``<z, x_i - x_1>``, i > 1."""
+        return self.covariance(self.metric * (self.points[1:] - self.points[0]))
 
     def add(self, noise: Array, points: Array) -> None:
         """Take in the estimates of ``values + s noise``."""
         self.gram += (points * self.metric) @ points.T
-        follows = (points - self.points) * (noise / LIMITS.held_out_scale)
-        self.pull += points @ (self.metric * self.values) - follows @ self.metric
-        self.follows += follows
+        moved = (points - self.points) / LIMITS.held_out_scale
+        self.pull += points @ (self.metric * self.values) - moved @ (noise * self.metric)
+        self.follows += moved * noise
+        if self.count % 2 == 0:  # the other sign moves them about as far
+            self.derived += self.covariance(self.metric * (moved[1:] - moved[0]))
         self.count += 1
+
+    @cached_property
+    def near(self) -> Array:
+        """``min(1, square / |x_i - x_1|^2)^2``: what is farther than noise is hardly a part."""
+        squares = np.maximum((self.points - self.points[0]) ** 2 @ self.metric, self.square)
+        return (self.square / squares) ** 2 if self.square > 0 else np.ones(len(squares))
+
+    @cached_property
+    def cancels(self) -> float:
+        """How evenly the first two estimates differ: ``(E|d|)^2 pi / 2 / E d^2``; 1 if normal."""
+        apart = np.abs(self.points[1] - self.points[0])
+        square = float(self.metric @ apart**2) * float(self.metric.sum())
+        mean = float(self.metric @ apart) ** 2 * pi / 2
+        return min(1.0, mean / square) if square > 0 else 1.0
 
     def covariances(self, shares: Array) -> Array:
         """About the covariance of every answer of a mixture with its noise; to first order."""
         return np.asarray(shares @ self.follows / max(self.count, 1))
 
-    def shares(self, covariance: Array, first: int | None = None) -> Array:
+    def noise(self) -> Array:
+        """The covariance of the evidence for ``<x_i - x_1, a>``, i > 1."""
+        splits = max((self.count + 1) // 2, 1)
+        return np.asarray(self.own + (1 + 2 / splits) * self.derived / splits)
+
+    def shares(self, first: int | None = None) -> Array:
         """The shares of least expected error given the evidence; 0 or more, and 1 together.
 
-        Of all estimates, or of the ``first`` so many alone.
+        Of all estimates, or of the ``first`` so many alone. Before the evidence the best shares are
+        taken to lie around those of the ``start``, give or take ``held_out_belief`` each, both less
+        for estimates farther from the first one than noise takes that from the truth. The
+        evidence updates them linearly (Bayes linear; Goldstein, Wooff 2007, "Bayes linear
+        statistics"), as far as its noise allows; the expected error is then a quadratic function
+        over the simplex:
 
-        ``covariance`` is that of ``<z, x_i - x_1>``, i > 1: the noise of the evidence from y, and
-        the splits add about as much, divided by their number. Before the evidence the best shares
-        are taken to lie around those of what was ``fitted`` to the answers, and none of guesses,
-        give or take ``held_out_belief`` each, less for what is trusted less. The evidence updates
-        them linearly (Bayes linear; Goldstein, Wooff 2007, "Bayes linear statistics"), as far as
-        its noise allows; the expected error is then a quadratic function over the simplex.
+            sum c_i |x_i - a|^2 - C / 2 sum c_i c_j |x_i - x_j|^2,        C = 1.
+
+        The second sum is what errors that cancel save a mixture. In mean absolute error they
+        cancel less where estimates differ in few answers and much (sparse tables: their wrong
+        cells are not the same ones); so C is ``cancels``, at most 1, and all measures are served.
         """
         size = len(self.points) if first is None else first
         gram = self.gram[:size, :size] / max(self.count, 1)
         pull = self.pull[:size] / max(self.count, 1)
         apart = np.vstack([-np.ones(size - 1), np.eye(size - 1)])
         bend = apart.T @ gram @ apart
-        start = np.ones(size) if self.fitted is None else self.fitted[:size].copy()
-        wide = LIMITS.held_out_belief**2 * np.where(start > 0, start, 1.0)
+        start, wide = self.near[:size] * self.start[:size], self.near[:size]
+        start, wide = start / start.sum(), LIMITS.held_out_belief**2 * wide
         belief = (np.diag(wide) - np.outer(wide, wide) / wide.sum())[1:, 1:]  # of sum 0
-        seen = (
-            bend @ belief @ bend + (1 + 1 / max(self.count, 1)) * covariance[: size - 1, : size - 1]
-        )
-        start /= start.sum()
+        seen = bend @ belief @ bend + self.noise()[: size - 1, : size - 1]
         slope = apart.T @ (pull - gram @ start)
         # Some are near each other and others far away: each in its own unit, none is rounding.
         unit = np.sqrt(np.maximum(np.diag(seen), np.finfo(float).tiny))
@@ -499,7 +540,8 @@ class HeldOut:
         solved = np.linalg.lstsq(scaled, slope / unit, rcond=LIMITS.held_out_rounding)[0]
         moved = belief @ bend @ (solved / unit)
         likely = start + apart @ moved
-        shares = mixture(gram, gram @ likely)
+        rest = (1 - self.cancels) / 2 * np.diag(gram)
+        shares = mixture(self.cancels * gram, gram @ likely - rest)
         shares[shares < LIMITS.held_out_ignored] = 0.0
         return np.asarray(shares / shares.sum(), dtype=np.float64)
 

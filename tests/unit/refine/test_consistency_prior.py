@@ -230,6 +230,11 @@ def test_where_cells_can_be_listed_neither_is_always_the_better_one():
     assert independent[0] > 1.3**2 * independent[1]
 
 
+def _white(rows):
+    """The covariance of combinations of independent noise of variance 1."""
+    return rows @ rows.T
+
+
 def _evidence(seed, blind=False):
     """Two linear estimates of a made-up truth, and the share that held-out noise gives one."""
     rng = np.random.default_rng(seed)
@@ -239,13 +244,13 @@ def _evidence(seed, blind=False):
         return np.stack([0.9 * y, 0.3 * y])
 
     y = truth + rng.normal(size=400)
-    evidence = HeldOut(y, np.ones(400), pair(y))
+    evidence = HeldOut(y, np.ones(400), pair(y), np.ones(2), 400.0, _white)
     z = rng.normal(size=400)
     c = LIMITS.held_out_scale
     for noise in (z, -z):
         evidence.add(0 * noise if blind else noise, pair(y if blind else y + c * noise))
     # Of 0.9 y and 0.3 y the mixture of least error at noise 1 + c^2 is known.
-    return evidence.shares(np.zeros((1, 1)))[1], (0.9 - 1 / (2 + c * c)) / 0.6
+    return evidence.shares()[1], (0.9 - 1 / (2 + c * c)) / 0.6
 
 
 def test_held_out_noise_finds_the_mixture_of_least_error():
@@ -259,11 +264,43 @@ def test_evidence_from_noise_that_the_estimates_saw_is_wrong():
     assert abs(weights[:, 0].mean() - weights[0, 1]) > 0.3
 
 
+def _surprise(seed):
+    """How far evidence on a projection was off, and the variances that it states, of two parts.
+
+    The projection onto what is not negative is weighed against zero, truth is mostly zero.
+    """
+    rng = np.random.default_rng(seed)
+    truth = np.where(np.arange(300) < 20, 3.0, 0.0)
+    y = truth + rng.normal(size=300)
+
+    def pair(y):
+        return np.stack([np.maximum(y, 0.0), np.zeros(300)])
+
+    evidence = HeldOut(y, np.ones(300), pair(y), np.ones(2), 300.0, _white)
+    z, off = rng.normal(size=300), 0.0
+    for noise in (z, -z):
+        points = pair(y + LIMITS.held_out_scale * noise)
+        evidence.add(noise, points)
+        off += (points[0] - points[1]) @ truth / 2
+    pull = evidence.pull / 2
+    return pull[0] - pull[1] - off, evidence.noise()[0, 0], evidence.own[0, 0]
+
+
+def test_the_noise_of_the_evidence_is_what_it_is_taken_for():
+    off, stated, own = np.array([_surprise(seed) for seed in range(400)]).T
+    assert abs(off.mean()) < 4 * off.std() / 20  # unbiased
+    # The sample variance of 400 nearly normal numbers has a standard error of 7%.
+    assert stated.mean() == pytest.approx(off.var(), rel=0.25)
+    # The twin: without the noise of the derivative it would be taken for half of what it is.
+    assert own.mean() < 0.6 * off.var()
+
+
 def _shares(w, variance=0.0, points=((0.0,), (1.0,))):
     """The shares after evidence that w of the second of two points has least error."""
-    evidence = HeldOut(np.array([w]), np.ones(1), np.array(points))
-    evidence.add(np.zeros(1), np.array(points))
-    return evidence.shares(np.array([[variance]]))
+    values, points = np.array([w]), np.array(points)
+    evidence = HeldOut(values, np.ones(1), points, np.ones(2), 9.0, lambda c: variance * _white(c))
+    evidence.add(np.zeros(1), points)
+    return evidence.shares()
 
 
 def test_the_shares_follow_the_evidence_as_far_as_its_noise_allows():
@@ -283,11 +320,40 @@ def test_the_shares_follow_the_evidence_as_far_as_its_noise_allows():
 def test_shares_of_many_estimates_are_those_of_a_mixture():
     rng = np.random.default_rng(8)
     points, best = rng.normal(size=(4, 30)), np.array([0.4, 0.1, 0.3, 0.2])
-    evidence = HeldOut(best @ points, np.ones(30), points)
-    evidence.add(np.zeros(30), points)
-    assert evidence.shares(np.zeros((3, 3))) == pytest.approx(best, abs=1e-6)
+    points[1] = points[0] + np.sign(points[1])  # all differences are of one size
+    noise = 0.0
+
+    def shares():
+        evidence = HeldOut(
+            best @ points, np.ones(30), points, np.ones(4), 1e3, lambda c: noise * np.eye(len(c))
+        )
+        evidence.add(np.zeros(30), points)
+        return evidence.shares()
+
+    assert shares() == pytest.approx(best, abs=1e-6)
     # The twin: noise without end leaves equal shares.
-    assert evidence.shares(1e12 * np.eye(3)) == pytest.approx(np.full(4, 0.25), abs=1e-3)
+    noise = 1e12
+    assert shares() == pytest.approx(np.full(4, 0.25), abs=1e-3)
+
+
+def test_estimates_that_differ_in_few_answers_are_mixed_less():
+    """Mean absolute errors of a mixture that is the best one in squares, and of the shares."""
+    truth, away = np.zeros(400), np.zeros((2, 400))
+    away[0, :20], away[1, 20:40] = 1.0, 0.8  # wrong in cells that are not the same ones
+
+    def shares(points):
+        evidence = HeldOut(truth, np.ones(400), points, np.ones(2), 1e4, lambda c: 0 * _white(c))
+        evidence.add(np.zeros(400), points)
+        return evidence.shares()
+
+    chosen, squares = shares(away), 0.8**2 / (1 + 0.8**2)
+    assert chosen[0] < 0.02 < squares
+    assert np.abs(chosen @ away).mean() < 0.95 * np.abs([squares, 1 - squares] @ away).mean()
+    # The twin: the same errors, spread over all cells, are mixed as squares ask.
+    even = np.random.default_rng(3).normal(size=(2, 400)) * [[1.0], [0.8]]
+    square, within = (even**2).sum(axis=1), even[0] @ even[1]
+    best = (square[1] - within) / (square.sum() - 2 * within)
+    assert shares(even)[0] == pytest.approx(best, abs=0.03)
 
 
 def test_estimates_far_away_do_not_decide_between_near_ones():
@@ -295,10 +361,12 @@ def test_estimates_far_away_do_not_decide_between_near_ones():
     truth = rng.normal(size=500)
     near = truth + rng.normal(size=(2, 500)) * [[0.1], [0.3]]
     points = np.vstack([near, truth + 1e4 * rng.normal(size=(2, 500))])
-    evidence = HeldOut(truth, np.ones(500), points)
+    evidence = HeldOut(
+        truth, np.ones(500), points, np.ones(4), 1e3, lambda c: 1e-9 * np.eye(len(c))
+    )
     evidence.add(np.zeros(500), points)
     # The best of the two nearby: inverse squares of their errors, 0.9 and 0.1.
-    shares = evidence.shares(1e-9 * np.eye(3))
+    shares = evidence.shares()
     assert shares == pytest.approx([0.9, 0.1, 0, 0], abs=0.03)
 
 
