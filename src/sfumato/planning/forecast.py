@@ -18,6 +18,7 @@ from typing import Self, overload
 
 import numpy as np
 
+from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.calibrate import calibrate, excess_of_unit, laplace_on_grid, privacy_loss
@@ -298,6 +299,11 @@ class Forecast:
         if self.workload is strategy.workload:
             return self
         return replace(self, workload=strategy.workload, strategy=strategy)
+
+    @property
+    def measured_domain(self) -> Domain:
+        """The domain of the cells that are measured: sums may be planned over other cells."""
+        return self.strategy.in_normal_form.workload.domain
 
     @property
     def on_fine_grids(self) -> Forecast:
@@ -752,28 +758,32 @@ def drawn_values(forecast: Forecast, source: Draws) -> list[Array]:
 
 def noise_variance(forecast: Forecast, coefficients: Array) -> float:
     """The variance of ``<coefficients, z>``, z the noise of all answers, group after group."""
-    weights: dict[int, Array] = {}
+    pulls = _pulls(forecast, coefficients)
+    return sum(float((w**2).sum()) * forecast.block_variances[b] for b, w in pulls.items())
+
+
+def noise_covariance(forecast: Forecast, coefficients: Array) -> Array:
+    """The covariance matrix of ``<c, z>`` for every row c of the coefficients."""
+    pulls = [_pulls(forecast, row) for row in coefficients]
+    out = np.zeros((len(pulls), len(pulls)))
+    for i, one in enumerate(pulls):
+        for j, other in enumerate(pulls[: i + 1]):
+            shared = (b for b in one if b in other)
+            products = (forecast.block_variances[b] * np.vdot(one[b], other[b]) for b in shared)
+            out[i, j] = out[j, i] = sum(map(float, products))
+    return out
+
+
+def _pulls(forecast: Forecast, coefficients: Array) -> dict[int, Array]:
+    """What a combination of all answers counts of every measured value, by block."""
+    pulls: dict[int, Array] = {}
     at = 0
     for t, term in enumerate(forecast.workload.terms):
         own = coefficients[at : at + term.rows]
         at += term.rows
         for b, pull in forecast.strategy.adjoint(t, own).items():
-            weights[b] = weights[b] + pull if b in weights else pull
-    return sum(float((w**2).sum()) * forecast.block_variances[b] for b, w in weights.items())
-
-
-def noise_covariance(forecast: Forecast, coefficients: Array) -> Array:
-    """The covariance matrix of ``<c, z>`` for every row c of the coefficients.
-
-    By polarization: ``2 cov(a, b) = var(a) + var(b) - var(a - b)``.
-    """
-    size = len(coefficients)
-    out = np.diag([noise_variance(forecast, row) for row in coefficients])
-    for i in range(size):
-        for j in range(i):
-            apart = noise_variance(forecast, coefficients[i] - coefficients[j])
-            out[i, j] = out[j, i] = (out[i, i] + out[j, j] - apart) / 2
-    return out
+            pulls[b] = pulls[b] + pull if b in pulls else pull
+    return pulls
 
 
 def answer_covariance(forecast: Forecast, group: str, queries: Sequence[int]) -> Array:

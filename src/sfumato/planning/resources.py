@@ -200,7 +200,7 @@ def resources(
 
 def _counting(plan: Forecast, engine: EngineName) -> tuple[ResourceStep, ResourceStep]:
     rates = ENGINES[engine]
-    domain, unit = plan.in_normal_form.workload.domain, plan.unit
+    domain, unit = plan.measured_domain, plan.unit
     sets, conditions = counted_sets(b.term for b in plan.strategy.blocks)
     looked = {n for names in sets for n in names} | {n for t in conditions for n in t.attributes}
     width = sum(_code_bytes(domain[name].size) for name in looked)

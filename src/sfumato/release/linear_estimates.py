@@ -65,7 +65,6 @@ from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute
-    from sfumato.domain.domain import Domain
     from sfumato.random import WordSource
 
 __all__ = ["LinearEstimates", "Source", "best_source", "half_widths", "widest_quantile"]
@@ -225,15 +224,10 @@ class LinearEstimates:
         refined, names = self.refined, target.attributes
         if refined is None or not set(names) <= set(refined.attributes):
             return unbiased
-        domain = self._planned_domain
+        domain = self.forecast.measured_domain
         if domain.cells(names) > WORKLOAD_LIMITS.array_entries:
             return unbiased
         return target.answer(cell_table(refined, domain, names))
-
-    @property
-    def _planned_domain(self) -> Domain:
-        """The domain of the cells behind the answers; sums may be planned over other ones."""
-        return self.forecast.in_normal_form.workload.domain
 
     def band(self, attribute: Attribute, by: Sequence[str], level: float) -> Band | None:
         """The running totals, and the nearest rising curves to them."""
@@ -281,7 +275,7 @@ class LinearEstimates:
                 "the answers of this release do not agree with each other, so no table is behind "
                 "them; ask for a released one with answers(attribute, by=...)"
             )
-        domain = self._planned_domain
+        domain = self.forecast.measured_domain
         missing = [n for n in names if n not in self.refined.attributes]
         if missing:
             raise WorkloadError(

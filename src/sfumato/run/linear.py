@@ -975,8 +975,7 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
         assert table is not None  # noqa: S101
         plan = self.plan
         blocks, whose = plan.strategy.blocks, (plan.neighbours, plan.unit)
-        domain = plan.strategy.in_normal_form.workload.domain
-        exact = count(table, domain, blocks, *whose, progress)
+        exact = count(table, plan.forecast.measured_domain, blocks, *whose, progress)
         if self.constraints is not None:
             agreed_total(exact.rows, self.constraints)
         return exact

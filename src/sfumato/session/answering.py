@@ -230,7 +230,7 @@ class SessionState:
     def _measure_scope(self, plan: Plan, key: str) -> Entry:
         plan.resources().check()
         blocks = plan.strategy.blocks
-        exact = self._exact.counted(plan.workload.domain, blocks)
+        exact = self._exact.counted(plan.forecast.measured_domain, blocks)
 
         def start(_: Entry) -> tuple[None, bytes, tuple[()]]:
             noisy = self._exact.measured(exact, blocks, plan.noise, self._random)
@@ -540,7 +540,7 @@ class SessionState:
         run = question.run.checked(None)
         plan = run.plan
         blocks = plan.strategy.blocks
-        exact = self._exact.counted(plan.workload.domain, blocks)
+        exact = self._exact.counted(plan.forecast.measured_domain, blocks)
         epochs = self._read
 
         def start(entry: Entry) -> tuple[GroupMeasurement, bytes, tuple[()]]:
@@ -925,7 +925,7 @@ class SessionState:
         run, cells = LinearRun(one.plan).checked(None), self._cells(question)
         plan = run.plan
         blocks = plan.strategy.blocks
-        exact = self._exact.counted(plan.workload.domain, blocks)
+        exact = self._exact.counted(plan.forecast.measured_domain, blocks)
 
         def drawn() -> tuple[BoughtNumber, ...]:
             noisy = self._exact.measured(exact, blocks, plan.noise, self._random)

@@ -293,7 +293,7 @@ class _Use:
 
 
 def _uses(workload: Workload) -> dict[str, _Use]:
-    """The attributes whose cells tell numbers, with what is asked of them."""
+    """The attributes whose cells tell numbers, with what is asked of them; none without sums."""
     degrees: dict[str, int] = {}
     others: set[str] = set()
     for term in workload.terms:
@@ -310,6 +310,8 @@ def _uses(workload: Workload) -> dict[str, _Use]:
                 most = max((max(p) for p, is_used in zip(sums.powers, used, strict=True)
                             if is_used), default=0)  # fmt: skip
                 degrees[name] = max(most, degrees.get(name, 0))
+    if not degrees:
+        return {}
     names = {n for n in (*degrees, *others) if _values(workload.domain[n])}
     return {n: _Use(workload.domain[n], degrees.get(n, 0), n in others) for n in names}
 
@@ -336,9 +338,10 @@ def _finest(domain: Domain, of_column: Mapping[str, list[_Use]]) -> Representati
     wide = base_of(domain)
     for column, uses in of_column.items():
         own = [u for u in uses if u.columns == (column,) and not u.has_others]
-        degree = max((u.degree for u in own), default=0)
+        if not own:
+            continue
         try:
-            wide, cells = _cells_of(wide, column, degree)
+            wide, cells = _cells_of(wide, column, max(u.degree for u in own))
         except WorkloadError:
             continue
         targets |= {u.attribute.name: cells for u in own}

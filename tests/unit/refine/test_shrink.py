@@ -35,7 +35,7 @@ from tests.shared.words import SeededWords
 WORK = sf.marginals(sf.Domain({f"q{i}": 2 for i in range(6)}), 2)
 WIDE = sf.marginals(sf.Domain({"a": 4, "b": 5, "c": 6, "d": 3}), 2)
 MERGED = sf.Domain({"a": 5, "b": 4})
-RUNS = 6
+RUNS = 20
 
 
 @lru_cache

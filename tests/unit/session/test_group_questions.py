@@ -288,10 +288,11 @@ def _loss(session: sf.Session, text: str, tables: list[pd.DataFrame]) -> tuple[f
     values = []
     for table in tables:
         exact = ExactQuestions(open_table(table), DOMAIN, plan.neighbours, None)
-        counted = exact.counted(plan.workload.domain, plan.strategy.blocks)
+        counted = exact.counted(plan.forecast.measured_domain, plan.strategy.blocks)
         values.append(counted.values.reveal())
     loss = 0.0
-    for one, other, noise, bits in zip(*values, plan.noise, plan.strategy.block_bits, strict=True):
+    for one, other, noise, block in zip(*values, plan.noise, plan.strategy.blocks, strict=True):
+        bits = block.term.fraction_bits + block.term.unit_bits
         moved = np.abs(np.asarray(one - other, dtype=np.float64)) * 2.0**-bits
         scale = float(noise.scale)
         loss += ((moved / scale) ** 2).sum() if noise.noise == "gaussian" else (moved / scale).sum()
