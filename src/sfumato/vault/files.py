@@ -202,7 +202,8 @@ def _refusal(name: str, rule: CsvRule | None) -> str:
         "would have doubled, so that its lines may not be its records; declare how it was "
         'written: csv = "lines" if no text holds a line end (every line is a record), or '
         'csv = "rfc4180" if texts with line ends stand in quotes, with quotes doubled; in Python '
-        'sf.CsvSource(path, "lines") or sf.CsvSource(path, "rfc4180"); or write it as Parquet'
+        'sf.CsvSource(path, "lines") or sf.CsvSource(path, "rfc4180"), on the command line '
+        "--csv csv=lines or --csv csv=rfc4180; or write it as Parquet"
     )
 
 
