@@ -257,17 +257,17 @@ EPSILONS = (0.1, 1.0, 10.0)
 
 def run_weighed(effort: Effort = "usual") -> list[Weighed]:
     """What releases publish on few cells and beyond listed ones, on every kind of records."""
-    asked: list[tuple[tuple[int, ...], int, str, int, float, int]] = [
+    cases: list[tuple[tuple[int, ...], int, str, int, float, int]] = [
         (shape, 2, kind, 1_000, epsilon, PRIOR_DRAWS)
         for shape in ((LISTED_SHAPES[1],) if effort == "quick" else (*LISTED_SHAPES, LONG))
         for epsilon in EPSILONS
         for kind in RECORDS
     ]
     if is_within("usual", effort):
-        asked += [((), 2, table, 0, e, 1) for table in (*TABLES, ADULT_CODED) for e in EPSILONS]
+        cases += [((), 2, table, 0, e, 1) for table in (*TABLES, ADULT_CODED) for e in EPSILONS]
     if is_within("all", effort):
-        asked += [(YES_NO, 3, kind, 2_000, e, 1) for e in EPSILONS for kind in RECORDS]
-    return [_weighed(*each) for each in asked]
+        cases += [(YES_NO, 3, kind, 2_000, e, 1) for e in EPSILONS for kind in RECORDS]
+    return [_weighed(*each) for each in cases]
 
 
 def _real(name: str) -> tuple[tuple[int, ...], np.ndarray]:
@@ -309,12 +309,12 @@ def _weighed(
         shares.append(tried.share)
         other = next(iter(drawn_noise(single, Draws(f"{kind} {len(shares)} {epsilon}"), 1)))
         margins = _table_answers(single.workload, records) + other
-        found = {
+        estimates = {
             **tried.answers,
             "1-way product": _product(work, single.workload, margins, float(n)),
             "unbiased": truth + noise,
         }
-        for way, answers in found.items():
+        for way, answers in estimates.items():
             errors.setdefault(way, []).append(_three(answers - truth, ends, n))
     means = {way: tuple(np.mean(rows, axis=0).tolist()) for way, rows in errors.items()}
     sizes = f" of {shape[0]} values" if len(set(shape)) == 1 else ""

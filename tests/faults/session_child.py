@@ -150,13 +150,13 @@ def walk(ledger: str, seed: int) -> None:
             print(json.dumps(told), flush=True)
 
 
-def ask_until(ledger: str, point: str, times: int, told: Path) -> None:
+def ask_until(ledger: str, point: str, times: int, answers: Path) -> None:
     """Ask until the kill, or to the end; what is told is added to a file."""
     kill_at(point, times)
     more = {"scope": 2} if point in SCOPE_POINTS else {}
     errors = ERRORS if point in PURCHASE_POINTS else (None,)
     texts = GROUPED if point in GROUP_POINTS else ASKED[: 1 if point in PURCHASE_POINTS else None]
-    with opened(ledger, **more) as session, told.open("a") as out:
+    with opened(ledger, **more) as session, answers.open("a") as out:
         for text, error in itertools.product(texts, errors):
             print(json.dumps(session.ask(text, error=error).as_json()), file=out, flush=True)
 
