@@ -29,8 +29,8 @@ from sfumato.cli.options import (
     examples,
     flag,
 )
-from sfumato.cli.output import Output, check_folder, facts, heading, write_text
-from sfumato.cli.release_command import ledger_in_words
+from sfumato.cli.output import Output, check_folder, check_ledger_folder, facts, heading, write_text
+from sfumato.cli.release_command import ledger_in_words, made_ledger
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.shipped_tables import is_shipped
 from sfumato.errors import LedgerError, PlanError
@@ -40,7 +40,7 @@ from sfumato.text import STORED
 if TYPE_CHECKING:
     from rich.table import Table as Shown
 
-    from sfumato.ledger.ledger import Ledger
+    from sfumato.ledger.ledger import Ledger, LedgerToCreate
     from sfumato.run.describe import Description, DescriptionPlan
 
 __all__ = ["app", "describe"]
@@ -174,6 +174,7 @@ def describe(
     ledger = _ledger(plan, name, ledger_path, total if create else None, no_ledger, output, yes)
     with output.bars() as bars:
         result = plan.release(opened, ledger, name=name, progress=bars.of_release())
+    ledger = made_ledger(ledger, output)
     files = {} if out is None else result.save(out)
     if out is not None and (out / NEXT).exists():
         output.note(f"{out / NEXT} was there and may hold your work: it was left as it is.")
@@ -293,9 +294,9 @@ def _ledger(
     no_ledger: bool,
     output: Output,
     yes: bool,
-) -> Ledger | None:
-    """The ledger that is debited, created with a total; asks before anything is spent."""
-    from sfumato.ledger.ledger import Ledger, Terms
+) -> Ledger | LedgerToCreate | None:
+    """The ledger that is debited, or is created then; asks before anything is spent."""
+    from sfumato.ledger.ledger import Ledger, LedgerToCreate, Terms
 
     if (path is None) == (not no_ledger):
         raise LedgerError(
@@ -314,8 +315,8 @@ def _ledger(
         )
     if is_new:
         assert path is not None  # noqa: S101  is_new
-        ledger = terms.open_or_create(path)
-        output.note(f"Created the ledger {path} with a total of {ledger.budget.describe()}.")
+        check_ledger_folder(path)
+        return LedgerToCreate(terms, path)
     return ledger
 
 

@@ -43,7 +43,7 @@ from sfumato.domain.privacy_unit import counted_rows
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SchemaError
 from sfumato.ledger.account import Account
 from sfumato.ledger.entries import check_name
-from sfumato.ledger.ledger import Terms, obey_total
+from sfumato.ledger.ledger import LedgerToCreate, Terms, obey_total
 from sfumato.text import STORED
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ __all__ = [
     "ledger_document",
     "ledger_in_words",
     "ledger_terms",
+    "ledger_to_be",
+    "made_ledger",
     "open_ledger",
     "published",
     "release",
@@ -184,13 +186,11 @@ def release(
         )
     if not (is_stored or yes):
         output.confirm(spending_question(plan, at, ledger))
-    if at is not None and ledger is None:
-        ledger = ledger_terms(at, plan, name).open_or_create(at.path)
-        output.note(f"Created the ledger {at.path} with a total of {ledger.budget.describe()}.")
-
+    debited = ledger_to_be(at, plan, name, ledger)
     try:
         with output.bars() as bars:
-            result = _release(plan, table, ledger, spec, kind, name, key, bars.of_release())
+            result = _release(plan, table, debited, spec, kind, name, key, bars.of_release())
+            ledger = made_ledger(debited, output)
             files = result.save(
                 folder,
                 level=spec.level,
@@ -207,7 +207,7 @@ def release(
                 write_notebook(files["notebook"], os.path.relpath(path, folder), ".")
             document, shown = published(plan, result, files, ledger)
     except KeyboardInterrupt:
-        output.note(interrupted(ledger, key or plan.digest()))
+        output.note(interrupted(debited, key or plan.digest()))
         raise
     queries = plan.workload.queries
     answers = "1 answer" if queries == 1 else f"{queries:,} answers"
@@ -249,17 +249,17 @@ def discover_spec(
     if not (is_stored or yes):
         question = spending_question(plan, at, ledger, "discovery")
         output.confirm(f"{plan.guarantee}. {question}")
-    if at is not None and ledger is None:
-        ledger = ledger_terms(at, plan, name).open_or_create(at.path)
-        output.note(f"Created the ledger {at.path} with a total of {ledger.budget.describe()}.")
-    if ledgers is not None:
-        ledgers.append(ledger)
+    debited = ledger_to_be(at, plan, name, ledger)
     try:
         with output.bars() as bars:
-            return plan.release(source, ledger, name=name, progress=bars.of_release())
+            result = plan.release(source, debited, name=name, progress=bars.of_release())
     except KeyboardInterrupt:
-        output.note(interrupted(ledger, plan.digest()))
+        output.note(interrupted(debited, plan.digest()))
         raise
+    ledger = made_ledger(debited, output)
+    if ledgers is not None:
+        ledgers.append(ledger)
+    return result
 
 
 def discover_all(
@@ -310,7 +310,7 @@ def _closed_spec(
 def _release(
     plan: Plan | AdaptivePlan,
     table: Table,
-    ledger: Ledger | None,
+    ledger: Ledger | LedgerToCreate | None,
     spec: Spec,
     intervals: Intervals,
     name: str,
@@ -416,6 +416,26 @@ def ledger_terms(at: LedgerSpec, plan: Payable, table_id: str) -> Terms:
     return Terms(table_id, plan.neighbours, plan.unit or "row", total)
 
 
+def ledger_to_be(
+    at: LedgerSpec | None, plan: Payable, table_id: str, ledger: Ledger | None
+) -> Ledger | LedgerToCreate | None:
+    """The ledger of this table, or the one that its first debit creates."""
+    if at is None or ledger is not None:
+        return ledger
+    return LedgerToCreate(ledger_terms(at, plan, table_id), at.path)
+
+
+def made_ledger(ledger: Ledger | LedgerToCreate | None, output: Output) -> Ledger | None:
+    """The ledger that was debited; says so if it is new."""
+    if not isinstance(ledger, LedgerToCreate):
+        return ledger
+    made = ledger.ledger
+    if made is not None:
+        total = made.budget.describe()
+        output.note(f"Created the ledger {ledger.place} with a total of {total}.")
+    return made
+
+
 def open_ledger(
     at: LedgerSpec, plan: Payable, table_id: str, spec: Spec | OpenSpec
 ) -> Ledger | None:
@@ -487,10 +507,14 @@ def check_left(ledger: Ledger, plan: Payable, what: str = "release") -> None:
         )
 
 
-def interrupted(ledger: Ledger | None, key: str) -> str:
+def interrupted(ledger: Ledger | LedgerToCreate | None, key: str) -> str:
     """What an interrupted release has spent."""
     if ledger is None:
         return "There is no ledger: unless it was still counting, take the budget as spent."
+    if isinstance(ledger, LedgerToCreate):
+        if ledger.ledger is None:
+            return "Nothing was spent."
+        ledger = ledger.ledger
     if ledger.answer(key) is not None:
         return "The answer is in the ledger: the same command again costs nothing."
     if any(entry.key == key for entry in ledger.entries()):

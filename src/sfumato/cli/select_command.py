@@ -30,7 +30,8 @@ from sfumato.cli.release_command import (
     interrupted,
     ledger_document,
     ledger_in_words,
-    ledger_terms,
+    ledger_to_be,
+    made_ledger,
     open_ledger,
     spending_question,
 )
@@ -146,15 +147,14 @@ def select(
     if not (is_stored or yes):
         promise = f"{plan.guarantee[0].upper()}{plan.guarantee[1:]}."
         output.confirm(f"{promise} {spending_question(plan, at, ledger, 'selection')}")
-    if at is not None and ledger is None:
-        ledger = ledger_terms(at, plan, name).open_or_create(at.path)
-        output.note(f"Created the ledger {at.path} with a total of {ledger.budget.describe()}.")
+    debited = ledger_to_be(at, plan, name, ledger)
     try:
         with output.bars() as bars:
-            result = plan.release(source, ledger, name=name, key=key, progress=bars.of_release())
+            result = plan.release(source, debited, name=name, key=key, progress=bars.of_release())
     except KeyboardInterrupt:
-        output.note(interrupted(ledger, key or plan.digest()))
+        output.note(interrupted(debited, key or plan.digest()))
         raise
+    ledger = made_ledger(debited, output)
     title = f"Selected {plan.top:,} of {plan.candidates:,} candidates"
     output.result(
         _document(result, ledger),

@@ -59,6 +59,7 @@ from sfumato.types import Neighbours
 __all__ = [
     "QUERY_HASH",
     "Ledger",
+    "LedgerToCreate",
     "Request",
     "Terms",
     "check_total",
@@ -650,6 +651,40 @@ class Terms:
         return shlex.join(arguments)
 
 
+class LedgerToCreate:
+    """A ledger that is created by its first debit, so that what is refused before leaves none.
+
+    Args:
+        terms: Whose budget it is, and the total.
+        place: The path of its file, or a database, where there is none yet.
+    """
+
+    def __init__(self, terms: Terms, place: str | Path) -> None:
+        self.terms, self.place = terms, place
+        self._ledger: Ledger | None = None
+
+    @property
+    def table_id(self) -> str:
+        """The public name of the table."""
+        return self.terms.table_id
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Which two tables must be hard to tell apart."""
+        return self.terms.neighbours
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger, once it is there."""
+        return self._ledger
+
+    def made(self) -> Ledger:
+        """Return the ledger: created, or opened if another process was faster."""
+        if self._ledger is None:
+            self._ledger = self.terms.open_or_create(self.place)
+        return self._ledger
+
+
 def raise_command(place: str | Path, total: Budget) -> str:
     """Return the command that sets a larger total."""
     arguments = ["sfumato", "ledger", "raise", str(place), *_amounts(total)]
@@ -701,18 +736,18 @@ def check_total(ledger: Ledger, total: Budget, source: str) -> None:
 
 
 def ledger_of(
-    ledger: Ledger | str | Path,
+    ledger: Ledger | LedgerToCreate | str | Path,
     name: str | None,
     neighbours: Neighbours,
     budget: Budget,
     unit: Unit,
     *,
     keep_open: bool = False,
-) -> Ledger:
-    """Return the ledger of a table; a path must lead to one.
+) -> Ledger | None:
+    """Return the ledger of a table; a path must lead to one. None for a new one without a debit.
 
     Args:
-        ledger: An open ledger, a path or an address.
+        ledger: An open ledger, one that the first debit creates, a path or an address.
         name: The name of the table; None for one in memory that nobody has named.
         neighbours: Those of the plan.
         budget: That of the plan, for the command that creates a missing ledger.
@@ -730,6 +765,11 @@ def ledger_of(
             "a table in memory, or an expression, has no name of its own, so a ledger could not "
             f"tell it from another one and would give the other one's answers; say name=...{held}"
         )
+    if isinstance(ledger, LedgerToCreate):
+        if ledger.ledger is None:
+            _check_whose(ledger, name, neighbours)
+            return None
+        ledger = ledger.ledger
     if not isinstance(ledger, Ledger):
         return Terms(name, neighbours, unit, budget).open(
             ledger, keep_open=keep_open, advice=_in_python(ledger, name, neighbours, unit, budget)
@@ -738,7 +778,7 @@ def ledger_of(
     return ledger
 
 
-def _check_whose(ledger: Ledger, name: str, neighbours: Neighbours) -> None:
+def _check_whose(ledger: Ledger | LedgerToCreate, name: str, neighbours: Neighbours) -> None:
     """Refuse the ledger of another table or neighbour relation."""
     if not _is_same_table(ledger.table_id, name):
         raise LedgerError(

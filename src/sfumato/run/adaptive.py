@@ -96,7 +96,7 @@ from sfumato.workload.workload import RECORD_BITS, WORD_BITS, Workload
 
 if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry
-    from sfumato.ledger.ledger import Ledger
+    from sfumato.ledger.ledger import Ledger, LedgerToCreate
     from sfumato.release.learned import Model
     from sfumato.release.release import Release
     from sfumato.vault.tables import Table
@@ -578,7 +578,7 @@ class AdaptivePlan(ReleasePlan["Release"]):
     def release(
         self,
         table: object,
-        ledger: Ledger | str | Path | None = None,
+        ledger: Ledger | LedgerToCreate | str | Path | None = None,
         *,
         constraints: Constraints | None = None,
         name: str | None = None,

@@ -68,7 +68,7 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sfumato.ledger.ledger import Ledger
+    from sfumato.ledger.ledger import Ledger, LedgerToCreate
     from sfumato.vault.tables import Table
 
 __all__ = ["Description", "DescriptionPlan", "describe", "plan_description"]
@@ -252,7 +252,7 @@ class DescriptionPlan:
     def release(
         self,
         table: object,
-        ledger: Ledger | str | Path | None = None,
+        ledger: Ledger | LedgerToCreate | str | Path | None = None,
         *,
         name: str | None = None,
         analyst: str | None = None,

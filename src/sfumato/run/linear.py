@@ -54,7 +54,7 @@ from sfumato.workload.representations import (
 from sfumato.workload.workload import Workload, check_listed
 
 if TYPE_CHECKING:
-    from sfumato.ledger.ledger import Ledger
+    from sfumato.ledger.ledger import Ledger, LedgerToCreate
     from sfumato.planning.forecast import Coefficients, Factors, ShareForecast, Spread
     from sfumato.planning.joint_errors import AllWithin
     from sfumato.planning.resources import Resources
@@ -666,7 +666,7 @@ class Plan(ReleasePlan["Release"]):
     def release(
         self,
         table: object,
-        ledger: Ledger | str | Path | None = None,
+        ledger: Ledger | LedgerToCreate | str | Path | None = None,
         project: Projection = True,
         *,
         constraints: Constraints | None = None,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sfumato.domain.discovery import OpenDomain
     from sfumato.domain.domain import Domain
     from sfumato.ledger.entries import State
-    from sfumato.ledger.ledger import Ledger, Request
+    from sfumato.ledger.ledger import Ledger, LedgerToCreate, Request
     from sfumato.release.provenance import Payable, Promised
     from sfumato.vault.tables import Table
 
@@ -72,23 +72,25 @@ class Access:
     """One access to a table: which one, where it is recorded, for whom.
 
     ``name`` is the table's in the ledger, if not its own; ``key`` that of the request, if not the
-    plan's; ``analyst`` whose allowance is debited as well.
+    plan's; ``analyst`` whose allowance is debited as well. A new ledger is created between count
+    and debit.
     """
 
     table: object
-    ledger: Ledger | str | Path | None = None
+    ledger: Ledger | LedgerToCreate | str | Path | None = None
     name: str | None = None
     key: str | None = None
     analyst: str | None = None
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        from sfumato.ledger.ledger import Ledger
+        from sfumato.ledger.ledger import Ledger, LedgerToCreate
 
         for what, text in (("name", self.name), ("key", self.key), ("analyst", self.analyst)):
             if text is not None and not isinstance(text, str):
                 raise PlanError(f"{what} must be a text or None, got {shown(text)}")
-        if self.ledger is not None and not isinstance(self.ledger, str | PathLike | Ledger):
+        kinds = (str, PathLike, Ledger, LedgerToCreate)
+        if self.ledger is not None and not isinstance(self.ledger, kinds):
             raise PlanError(f"ledger must be a path, a Ledger or None, got {shown(self.ledger)}")
 
 
@@ -106,8 +108,6 @@ def run(plan: Runnable[Exact, Result], access: Access) -> Result:
         LedgerError: The ledger is missing or another table's, or the key is another request's.
         BudgetExhausted: The cost does not fit what is left; nothing was drawn.
     """
-    from sfumato.ledger.ledger import paid_entry
-
     plan = plan.checked(access.table)  # nothing is opened yet
     table, ledger = opened(access, plan.domain, plan.guarantee)
     plan = plan.for_table(table)
@@ -117,11 +117,11 @@ def run(plan: Runnable[Exact, Result], access: Access) -> Result:
             stored, plan = reading
             return plan.publish(stored.answer, stored.entry, True, access.progress)
         ledger.check_unit(plan.guarantee.unit)
+    if access.ledger is not None:
         plan = plan.for_ledger()
     key = access.key or plan.key()
-    answer, is_stored = _measured(plan, table, ledger, key, access)
+    answer, entry, is_stored = _measured(plan, table, ledger, key, access)
     del table  # below this line everything is public
-    entry = None if ledger is None else paid_entry(ledger, key)
     return plan.publish(answer, entry, is_stored, access.progress)
 
 
@@ -133,6 +133,8 @@ def opened(
     keep_open: bool = False,
 ) -> tuple[Table | None, Ledger | None]:
     """Return the table, with the columns of the domain, and its ledger; neither is read or changed.
+
+    There is no ledger yet where it is a new one.
 
     Args:
         access: The table and its ledger.
@@ -186,8 +188,8 @@ def _measured(
     ledger: Ledger | None,
     key: str,
     access: Access,
-) -> tuple[bytes, bool]:
-    """Return an answer, and whether it was stored: by a faster process, in the meantime.
+) -> tuple[bytes, Entry | None, bool]:
+    """Return an answer, its debit, and whether it was stored: by a faster process, in the meantime.
 
     A progress function that raises may stop a run before anything is debited: at a step of the
     count, or for the last time at the step "paying", which is told between count and debit.
@@ -195,6 +197,8 @@ def _measured(
     Privacy: `Runnable.draw` runs at most once. With a ledger that is inside `Ledger.answer_once`,
     which debits before and stores after it. What fails for want of memory fails in `count`, before.
     """
+    from sfumato.ledger.ledger import LedgerToCreate, paid_entry
+
     exact = plan.count(table, access.progress)
     if access.progress is not None:
         access.progress(0, 1, PAYING)
@@ -205,13 +209,15 @@ def _measured(
         is_stored = False
         return plan.draw(exact, access.progress)
 
+    if isinstance(access.ledger, LedgerToCreate):
+        ledger = access.ledger.made()
     if ledger is None:
-        return draw(), False
+        return draw(), None, False
     unit = plan.guarantee.unit
     answer = ledger.answer_once(
         plan.cost, plan.request(), key, draw, analyst=access.analyst, unit=unit
     )
-    return answer, is_stored
+    return answer, paid_entry(ledger, key), is_stored
 
 
 class DebitLedger(Protocol):
@@ -423,7 +429,7 @@ class ReleasePlan(ABC, Generic[Published]):
     def release(
         self,
         table: object,
-        ledger: Ledger | str | Path | None = None,
+        ledger: Ledger | LedgerToCreate | str | Path | None = None,
         *,
         name: str | None = None,
         key: str | None = None,

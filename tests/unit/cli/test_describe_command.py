@@ -99,6 +99,28 @@ def test_what_follows_is_ready_to_be_planned_and_released(people: Path, run: Run
     assert run("show", "second", "--by", "sex").code == 0
 
 
+@pytest.mark.parametrize("command", ["describe", "release"])
+def test_a_file_that_is_refused_leaves_no_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, command: str
+) -> None:
+    """Which rule a file was written by is seen when it is read."""
+    monkeypatch.chdir(tmp_path)
+    Path("open.csv").write_text('age,note\n1,"x\ny"\n2,z\n')
+    Path("release.toml").write_text(
+        '[data]\nsource = "open.csv"\nneighbours = "add-remove"\n'
+        '[domain.age]\nkind = "integer"\nmin = 0\nmax = 9\n[[workload]]\nmarginals = 1\n'
+        '[budget]\nepsilon = 1\n[ledger]\npath = "new.ledger"\ncreate = true\nepsilon = 1\n'
+    )
+    before = sorted(Path().iterdir())
+    options = ("release.toml", "--out", "out")
+    if command == "describe":
+        options = ("open.csv", "--ledger", "new.ledger", "--create", "--out", "out")
+    ran = run(command, *options, "--yes")
+    assert ran.code == 2
+    assert "--csv csv=rfc4180" in ran.err
+    assert sorted(Path().iterdir()) == before
+
+
 def test_a_spec_that_may_hold_work_is_never_written_over(people: Path, run: Run) -> None:
     Path("first").mkdir()
     Path("first/release.toml").write_text("# mine")

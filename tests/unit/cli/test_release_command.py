@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.ledger import Ledger, LedgerToCreate
 from sfumato.strategy.base import Strategy
 from tests.unit.cli.conftest import SPEC, Ran
 
@@ -224,11 +224,13 @@ def test_an_interrupted_release_says_what_it_has_spent(
 ) -> None:
     from sfumato.run.linear import Plan
 
-    def interrupted(plan: Plan, _: object, *, ledger: Ledger, key: str, **__: object) -> None:
+    def interrupted(
+        plan: Plan, _: object, *, ledger: LedgerToCreate, key: str, **__: object
+    ) -> None:
         if debited:
-            entry = ledger.debit(plan.cost, {}, key)
+            entry = ledger.made().debit(plan.cost, {}, key)
             if stored:
-                ledger.store(entry, b"answer")
+                ledger.made().store(entry, b"answer")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Plan, "release", interrupted)

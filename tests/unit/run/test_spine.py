@@ -14,7 +14,7 @@ import pytest
 import sfumato as sf
 from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError, TableError
 from sfumato.ledger.entries import Entry
-from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.ledger import Ledger, LedgerToCreate, Terms
 from sfumato.privacy.cost import Cost
 from sfumato.run.adaptive import AdaptiveRun
 from sfumato.run.correct import CorrectionRun
@@ -128,6 +128,30 @@ def test_the_same_request_twice_is_one_debit_and_a_stored_answer_draws_nothing(
     assert len(ledger.entries()) == 1
     with pytest.raises(LedgerError, match="belongs to table 't'"):
         kind.release(TABLE, ledger=ledger, name="other")
+
+
+@kinds
+def test_a_new_ledger_is_created_by_the_first_debit_and_not_by_what_is_refused(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms = Terms("t", "add-remove", kind.unit, BUDGET)  # type: ignore[arg-type]
+    place = tmp_path / "new.ledger"
+
+    def refuse(*_: object) -> None:
+        raise TableError("the file is refused when it is read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(kind.runnable()), "count", refuse)
+        with pytest.raises(TableError, match="when it is read"):
+            kind.release(TABLE, ledger=LedgerToCreate(terms, place), name="t")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(LedgerError, match="belongs to table 't'"):
+        kind.release(TABLE, ledger=LedgerToCreate(terms, place), name="other")
+    first = kind.release(TABLE, ledger=LedgerToCreate(terms, place), name="t")
+    assert [entry.state for entry in Ledger.open(place).entries()] == ["answered"]
+    late = kind.release(TABLE, ledger=LedgerToCreate(terms, place), name="t")  # made meanwhile
+    assert (first.is_stored, late.is_stored) == (False, True)  # type: ignore[attr-defined]
+    assert numbers(first).equals(numbers(late))
 
 
 @kinds
