@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from sfumato.errors import TooLarge as TooLarge
     from sfumato.errors import WorkloadError as WorkloadError
     from sfumato.ledger.ledger import Ledger as Ledger
+    from sfumato.ledger.periods import begin_period as begin_period
+    from sfumato.ledger.periods import promise_over_periods as promise_over_periods
     from sfumato.privacy.budget import Budget as Budget
     from sfumato.privacy.cost import Cost as Cost
     from sfumato.refine.project import project as project
@@ -140,6 +142,8 @@ _HOMES = {
     "Domain": "sfumato.domain.domain",
     "Integer": "sfumato.domain.attributes",
     "Ledger": "sfumato.ledger.ledger",
+    "begin_period": "sfumato.ledger.periods",
+    "promise_over_periods": "sfumato.ledger.periods",
     "Level": "sfumato.domain.attributes",
     "Numeric": "sfumato.domain.attributes",
     "OpenDomain": "sfumato.domain.discovery",

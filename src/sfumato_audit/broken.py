@@ -77,6 +77,7 @@ from sfumato_audit.subjects.online import (
     broken_purchase_subjects,
     filter_subject,
 )
+from sfumato_audit.subjects.periods import Series, broken_period_subject
 from sfumato_audit.subjects.sources import (
     DOMAIN,
     HEADER,
@@ -145,7 +146,8 @@ def broken_subjects() -> tuple[
     | Subject[Numbers]
     | Subject[Counts]
     | Subject[Cells]
-    | Subject[Texts],
+    | Subject[Texts]
+    | Subject[Series],
     ...,
 ]:
     """Everything that must be caught."""
@@ -155,6 +157,7 @@ def broken_subjects() -> tuple[
         *_wrong_use(),
         divided_subject(is_broken=True),
         *_wrong_units(),
+        broken_period_subject(),
         *_wrong_files(),
         *_wrong_sources(),
         strange_subject("gaussian", PROMISED, OPEN, is_broken=True),

@@ -63,6 +63,7 @@ def sound_subjects() -> list[Subject[Any]]:
         purchase_subjects,
         stream_subjects,
     )
+    from sfumato_audit.subjects.periods import period_subjects
     from sfumato_audit.subjects.sources import csv_subjects, source_subjects
     from sfumato_audit.subjects.sparse import session_subjects, sparse_subjects
     from sfumato_audit.subjects.textbook import local_subjects, textbook_subjects
@@ -71,6 +72,7 @@ def sound_subjects() -> list[Subject[Any]]:
     return [
         *planned_subjects(),
         *unit_subjects(),
+        *period_subjects(),
         *value_subjects(),
         *csv_subjects(),
         *source_subjects(),
@@ -169,6 +171,7 @@ def required() -> frozenset[str]:
     names.append("unit:rows")  # people with several rows, of which some are kept
     names.append("unit:groups")  # the same, in a few groups
     names.append("unit:features")  # people with several rows, of which one row is made
+    names.append("ledger:periods")  # a table and a budget for each, and people in several
     return frozenset(names) | frozenset(_promising())
 
 

@@ -17,7 +17,7 @@ from sfumato_audit.examine import Effort
 from sfumato_audit.subjects.measured import opened
 from tests.shared.words import SeededWords
 
-KINDS = ("mechanism:", "method:", "stream:", "choice:", "selection:", "cost:", "unit:")
+KINDS = ("ledger:", "mechanism:", "method:", "stream:", "choice:", "selection:", "cost:", "unit:")
 SOURCES = Path(sfumato.__file__).parent
 
 

@@ -52,7 +52,9 @@ BUILDERS = {
     *("sums", "top", "unparsed", "variances", "windows"),
 }
 VERBS = {
+    "begin_period",
     "combine",
+    "promise_over_periods",
     *(
         "correct",
         "describe",

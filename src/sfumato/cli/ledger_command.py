@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``sfumato ledger``: create, raise, show, export, verify, freeze, unfreeze.
+"""``sfumato ledger``: create, raise, renew, show, export, verify, freeze, unfreeze.
 
 A ledger is the durable record of what a table has spent. Its total is changed here alone, by
 somebody who gives a reason; whatever releases can only debit it.
@@ -19,6 +19,12 @@ from sfumato.domain.privacy_unit import PrivacyUnit, Unit, check_unit, unit_in_w
 from sfumato.errors import LedgerError
 from sfumato.ledger.account import UNITS, percent, shares_of
 from sfumato.ledger.ledger import Ledger, Terms
+from sfumato.ledger.periods import (
+    begin_period,
+    check_series,
+    period_total,
+    promise_over_periods,
+)
 from sfumato.ledger.reader import export_lines, verify_export
 from sfumato.privacy.budget import Budget, check_neighbours
 
@@ -69,6 +75,11 @@ Pure = Annotated[str | None, _amount("pure", "The part of epsilon that is kept f
 Reserve = Annotated[
     str | None,
     _amount("event-delta", "The part of delta that is kept for discovery, after other noise too."),
+]
+
+
+By = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who does it (default: your user name).")
 ]
 
 
@@ -216,9 +227,7 @@ def raise_total(
     mu: Mu = None,
     pure: Pure = None,
     event_delta: Reserve = None,
-    by: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who raises it (default: your user name).")
-    ] = None,
+    by: By = None,
     json: Json = False,
 ) -> None:
     """Set a larger total, as the curator; who did it and why is recorded.
@@ -259,6 +268,104 @@ def raise_total(
                 ("reason", reason),
                 ("left", left.describe()),
             ]
+        ),
+    )
+
+
+@app.command(
+    "renew",
+    epilog=examples(
+        "sfumato ledger renew march.ledger april.ledger --table april.parquet --period 2026-04 "
+        "--reason 'survey of April'"
+    ),
+)
+def renew(
+    path: LedgerFile,
+    new: Annotated[
+        str, typer.Argument(metavar="NEW", help="A new file, or the address of a schema.")
+    ],
+    table_id: Annotated[
+        str, typer.Option("--table", metavar="NAME", help="The public name of the new table.")
+    ],
+    period: Annotated[
+        str, typer.Option(metavar="NAME", help="The public name of the new period: 2026-04.")
+    ],
+    reason: Reason,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    rho: Rho = None,
+    mu: Mu = None,
+    pure: Pure = None,
+    event_delta: Reserve = None,
+    by: By = None,
+    json: Json = False,
+) -> None:
+    """Begin the next period, as the curator: new data, with a budget of its own.
+
+    The old ledger records it, with who did it and why, and goes on as it was.
+    The new one has its neighbours, unit and allowances, and its total unless
+    another is given. Whoever is in several tables is promised the sum.
+    """
+    ledger = _opened(path)
+    amounts = {"epsilon": epsilon, "delta": delta, "rho": rho, "mu": mu}
+    parts = {**amounts, "pure": pure, "event_delta": event_delta}
+    total = _budget(**parts) if any(parts.values()) else None
+    who = by or getpass.getuser()
+    begun = begin_period(ledger, new, table_id, period, reason, by=who, budget=total)
+    Output(json).result(
+        {
+            "ledger": new,
+            "after": path,
+            "period": period,
+            "table": table_id,
+            "budget": budget_document(begun.budget),
+            "by": who,
+            "reason": reason,
+        },
+        heading(f"Period {period} has begun"),
+        facts(
+            [
+                ("ledger", new),
+                ("table", table_id),
+                ("total", begun.budget.describe()),
+                ("by", who),
+                ("reason", reason),
+            ]
+        ),
+        f"sfumato ledger promise {path} {new}  # what is promised to who is in both",
+    )
+
+
+@app.command(
+    "promise",
+    epilog=examples("sfumato ledger promise february.ledger march.ledger april.ledger"),
+)
+def promise(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="LEDGER...", help="A series of ledgers, oldest first.")
+    ],
+    json: Json = False,
+) -> None:
+    """Show what a series promises to people who are in one, two, ... of its tables."""
+    ledgers = [_opened(path) for path in paths]
+    check_series(ledgers)
+    each = [period_total(ledger) for ledger in ledgers]
+    totals = [period.total for period in each]
+    promised = [promise_over_periods(totals, k) for k in range(1, len(totals) + 1)]
+    Output(json).result(
+        {
+            "neighbours": ledgers[-1].neighbours,
+            "periods": [
+                {"ledger": path, "period": p.period, "table": p.table_id}
+                | {"budget": budget_document(p.total)}
+                for path, p in zip(paths, each, strict=True)
+            ],
+            "promised": [budget_document(budget) for budget in promised],
+        },
+        heading(f"A series of {len(paths)} tables"),
+        facts(
+            [(p.period or p.table_id, f"{p.table_id}: {p.total.describe()}") for p in each]
+            + [(f"who is in {k}", f"{b.describe()} at most") for k, b in enumerate(promised, 1)]
         ),
     )
 

@@ -46,6 +46,7 @@ from sfumato.types import Neighbours
 __all__ = [
     "EVENTS_VERSION",
     "GENESIS",
+    "RENEWAL_VERSION",
     "VERSION",
     "Allowed",
     "Answered",
@@ -59,7 +60,9 @@ __all__ = [
     "Kept",
     "KeptAnswer",
     "Opened",
+    "Period",
     "Record",
+    "Renewed",
     "Sealed",
     "Stage",
     "State",
@@ -84,6 +87,9 @@ EVENTS_VERSION: Final = 4
 """What is written once a mechanism with a delta of its own was debited: an older sfumato would not
 count its delta. Ledgers without such a debit stay as they were, for older versions too."""
 
+RENEWAL_VERSION: Final = 5
+"""How a record is written that begins the next period: an older sfumato does not know its kind."""
+
 GENESIS: Final = "0" * 64
 """What the first record has in place of the hash of a record before it."""
 
@@ -107,16 +113,33 @@ class Commitment:
 
 
 @dataclass(frozen=True, slots=True)
+class Period:
+    """Which period of a series of tables a ledger is for.
+
+    Attributes:
+        name: Its public name, such as ``2026-04``.
+        after: The hash of the record that began it, in the ledger of the period before.
+        tables: The names of the tables of all earlier periods, oldest first.
+    """
+
+    name: str
+    after: str
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     """The ledger was created: the budget of one table, one neighbour relation and one unit.
 
-    Without ``unit`` the first debit that names one binds it.
+    Without ``unit`` the first debit that names one binds it. ``period`` is of a ledger that was
+    begun by the one before it in a series; the first of a series has none.
     """
 
     budget: Budget
     table_id: str
     neighbours: Neighbours
     unit: Unit | None = None
+    period: Period | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +222,22 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewed:
+    """The curator began the next period: another table, with a budget and a ledger of its own.
+
+    The account of this ledger stays as it is. ``allowances`` are what analysts have in the new
+    ledger from its beginning: those that they had here.
+    """
+
+    period: str
+    table_id: str
+    budget: Budget
+    allowances: tuple[tuple[str, Budget], ...]
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Frozen:
     """The curator stopped debits and free answers."""
 
@@ -222,6 +261,7 @@ Fact: TypeAlias = (
     | Allowed
     | Withdrawn
     | Changed
+    | Renewed
     | Frozen
     | Unfrozen
 )
@@ -279,10 +319,10 @@ class Record:
         try:
             line = json.loads(text)
             version = line["version"]
-            if version not in range(1, EVENTS_VERSION + 1):
+            if version not in range(1, RENEWAL_VERSION + 1):
                 raise LedgerError(
                     f"the ledger has a record of version {version}, this sfumato reads versions "
-                    f"1 to {EVENTS_VERSION}; use a newer sfumato"
+                    f"1 to {RENEWAL_VERSION}; use a newer sfumato"
                 )
             return cls(
                 sequence=int(line["sequence"]),
@@ -399,9 +439,10 @@ def check_name(value: object, name: str) -> str:
 
 def _fact_json(fact: Fact) -> dict[str, object]:
     match fact:
-        case Opened(budget, table_id, neighbours, unit):
+        case Opened(budget, table_id, neighbours, unit, period):
             named: dict[str, object] = {"table_id": table_id, "neighbours": neighbours}
-            return named | {"budget": budget.as_json()} | _unit_json("unit", unit)
+            named |= {"budget": budget.as_json()} | _unit_json("unit", unit)
+            return named | ({} if period is None else {"period": _period_json(period)})
         case Debited(key, request, cost, owner, analyst, states, unit):
             named = {"key": key, "request": request, "owner": owner, "cost": cost.as_json()}
             return named | _optional_json(analyst, states) | _unit_json("unit", unit)
@@ -421,8 +462,31 @@ def _fact_json(fact: Fact) -> dict[str, object]:
             return {"analyst": analyst}
         case Changed(budget, by, reason):
             return {"budget": budget.as_json(), "by": by, "reason": reason}
+        case Renewed():
+            return {
+                "period": fact.period,
+                "table_id": fact.table_id,
+                "budget": fact.budget.as_json(),
+                "allowances": {name: budget.as_json() for name, budget in fact.allowances},
+                "by": fact.by,
+                "reason": fact.reason,
+            }
         case Frozen(reason) | Unfrozen(reason):
             return {"reason": reason}
+
+
+def _period_json(period: Period) -> dict[str, object]:
+    return {"name": period.name, "after": period.after, "tables": list(period.tables)}
+
+
+def _period(line: Mapping[str, object]) -> Period | None:
+    held = line.get("period")
+    if held is None:
+        return None
+    if not isinstance(held, dict) or not isinstance(held["tables"], list):
+        raise ValueError("period")
+    tables = tuple(str(name) for name in held["tables"])
+    return Period(str(held["name"]), str(held["after"]), tables)
 
 
 def _optional_json(analyst: str | None, states: tuple[Commitment, ...]) -> dict[str, object]:
@@ -446,6 +510,7 @@ def _fact(line: Mapping[str, object]) -> Fact:
                 str(line["table_id"]),
                 check_neighbours(line["neighbours"]),
                 _unit(line, "unit"),
+                _period(line),
             )
         case "debited":
             cost = Cost.from_json(line["cost"])
@@ -469,6 +534,19 @@ def _fact(line: Mapping[str, object]) -> Fact:
         case "changed":
             budget = Budget.from_json(line["budget"])
             return Changed(budget, str(line["by"]), str(line["reason"]))
+        case "renewed":
+            held = line["allowances"]
+            if not isinstance(held, dict):
+                raise ValueError("allowances")
+            allowances = tuple((str(n), Budget.from_json(b)) for n, b in held.items())
+            return Renewed(
+                str(line["period"]),
+                str(line["table_id"]),
+                Budget.from_json(line["budget"]),
+                allowances,
+                str(line["by"]),
+                str(line["reason"]),
+            )
         case "frozen":
             return Frozen(str(line["reason"]))
         case "unfrozen":

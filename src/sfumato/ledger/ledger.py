@@ -67,6 +67,7 @@ __all__ = [
     "obey_total",
     "paid_entry",
     "raise_command",
+    "utc_now",
 ]
 
 
@@ -76,7 +77,8 @@ Request: TypeAlias = Mapping[str, object] | bytes
 T = TypeVar("T")
 
 
-def _utc_now() -> datetime:
+def utc_now() -> datetime:
+    """Return the time that records have unless another clock is given."""
     return datetime.now(UTC)
 
 
@@ -108,7 +110,7 @@ class Ledger(LedgerReader):
         *,
         unit: Unit | None = None,
         head: str | Path | None = None,
-        now: Clock = _utc_now,
+        now: Clock = utc_now,
         keep_open: bool = False,
     ) -> Ledger:
         """Create a ledger at a path or an address; an existing one is never touched.
@@ -144,7 +146,7 @@ class Ledger(LedgerReader):
         place: str | Path,
         *,
         head: str | Path | None = None,
-        now: Clock = _utc_now,
+        now: Clock = utc_now,
         keep_open: bool = False,
     ) -> Ledger:
         """Open an existing ledger; refuse one that is damaged or behind its head file.
@@ -182,7 +184,7 @@ class Ledger(LedgerReader):
         *,
         unit: Unit | None = None,
         head: str | Path | None = None,
-        now: Clock = _utc_now,
+        now: Clock = utc_now,
         keep_open: bool = False,
     ) -> Ledger:
         """Open the ledger of this table, or create it with ``budget_if_new``.
@@ -245,7 +247,7 @@ class Ledger(LedgerReader):
 
     @classmethod
     def vouch(
-        cls, place: str | Path, *, head: str | Path | None = None, now: Clock = _utc_now
+        cls, place: str | Path, *, head: str | Path | None = None, now: Clock = utc_now
     ) -> Ledger:
         """Declare, as the curator, that this copy is the newest, and begin a new head file.
 

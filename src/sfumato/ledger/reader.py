@@ -38,6 +38,7 @@ from sfumato.ledger.entries import (
     Kept,
     Opened,
     Record,
+    Renewed,
     State,
     Unfrozen,
     Vouched,
@@ -92,6 +93,7 @@ class Replay:
     unit: Unit | None = None
     other_unit: list[int] = field(default_factory=list)  # older debits for another unit
     _is_bound: bool = False  # by a debit, not by the first record
+    _is_renewed: bool = False
     _all_costs: list[Cost] = field(default_factory=list)
     _total: Budget | None = None  # since the curator has changed it
     _totals: list[Budget] = field(default_factory=list)  # all there were
@@ -183,6 +185,12 @@ class Replay:
                 if chooses_between_filters(self._totals, budget, self._all_costs):
                     yield "it chooses between two filters after Gaussian noise was spent"
                 self._totals.append(budget)
+            case Renewed(allowances=allowances):
+                if self._is_renewed:
+                    yield "it begins the next period a second time"
+                self._is_renewed = True
+                if dict(allowances) != {n: a.budget for n, a in self.allowances.items()}:
+                    yield "it gives other allowances to the next period than there were"
             case Frozen() | Unfrozen():
                 if self.is_frozen == isinstance(record.fact, Frozen):
                     yield "it freezes or unfreezes a ledger that is so already"
@@ -432,7 +440,7 @@ def _check_witness(lines: list[WitnessLine], hashes: list[str], name: str) -> No
             )
 
 
-CURATORS: Final = (Allowed, Changed, Frozen, Unfrozen, Vouched, Withdrawn)
+CURATORS: Final = (Allowed, Changed, Frozen, Renewed, Unfrozen, Vouched, Withdrawn)
 """The kinds of records that only a curator writes."""
 
 
@@ -471,6 +479,9 @@ class Change:
                 return f"allowance of {analyst} set to {budget.describe()}"
             case Withdrawn(analyst):
                 return f"allowance of {analyst} withdrawn"
+            case Renewed(period, table_id, budget, by=by, reason=reason):
+                about = f"the table {table_id} and {budget.describe()}"
+                return f"period {period} begun, with {about}, by {by}: {reason}"
             case Frozen(reason):
                 return f"frozen: {reason}"
             case Unfrozen(reason):
@@ -709,6 +720,20 @@ class LedgerReader:
             for record in records
             if isinstance(record.fact, CURATORS)
         )
+
+    def renewal(self) -> tuple[Renewed, str] | None:
+        """Return the record that began the next period, with its hash.
+
+        Returns:
+            The record and its hash; None if this is the last period, or no series.
+        """
+        with self._chain.store.reading() as transaction:
+            texts = tables.by_kind(transaction, ["renewed"])
+        for text in texts:
+            fact = Record.read(text).fact
+            if isinstance(fact, Renewed):
+                return fact, Record.hash_of(text)
+        return None
 
     def records(self, after: int = -1, at_most: int = 5_000) -> list[tuple[int, str, str]]:
         """Return records of the chain as they are stored, oldest first.

@@ -38,6 +38,7 @@ from sfumato.ledger.account import UNITS, Account
 from sfumato.ledger.entries import (
     EVENTS_VERSION,
     GENESIS,
+    RENEWAL_VERSION,
     VERSION,
     Allowed,
     Answered,
@@ -51,6 +52,7 @@ from sfumato.ledger.entries import (
     KeptAnswer,
     Opened,
     Record,
+    Renewed,
     Sealed,
     Stage,
     Unfrozen,
@@ -73,6 +75,7 @@ __all__ = [
     "WriteBatch",
     "account_of",
     "allow",
+    "allow_first",
     "bound_unit",
     "burn_lost",
     "check_unit_is",
@@ -80,6 +83,7 @@ __all__ = [
     "close",
     "debit",
     "keep",
+    "renew",
     "set_frozen",
     "set_total",
     "vouch",
@@ -186,6 +190,11 @@ class WriteBatch:
         return self.bound if self.opened.unit is None else self.opened.unit
 
     @property
+    def last(self) -> int:
+        """The number of the last record, also of one that was just added."""
+        return self._sequence
+
+    @property
     def length(self) -> int:
         """How many records were added."""
         return len(self._pending)
@@ -233,11 +242,14 @@ class WriteBatch:
             if isinstance(fact, Debited) and analyst in (None, fact.analyst):
                 yield fact
 
+    def texts(self, *kinds: str) -> list[str]:
+        """Return the records of some kinds that there were, and all that were added, in order."""
+        texts = tables.by_kind(self._transaction, kinds)
+        return [*texts, *(text for _, _, text in self._pending)]
+
     def totals(self) -> list[Budget]:
         """Return all totals that the ledger has had, oldest first."""
-        texts = tables.by_kind(self._transaction, ["changed"])
-        texts += [text for _, _, text in self._pending]
-        facts = [Record.read(text).fact for text in texts]
+        facts = [Record.read(text).fact for text in self.texts("changed")]
         changed = [fact.budget for fact in facts if isinstance(fact, Changed)]
         return [self.opened.budget, *changed]
 
@@ -286,7 +298,7 @@ class WriteBatch:
             frozen=self.is_frozen,
             unit=self.bound,
             total=self.total,
-            version=EVENTS_VERSION if self.account.delta_spent else VERSION,
+            version=_version(fact, self.account),
             delta_spent=self.account.delta_spent,
         )
         text = record.text()
@@ -356,6 +368,13 @@ class WriteBatch:
         tables.move_allowances(transaction, list(self._allowances.moves()))
         tables.drop_allowances(transaction, list(self._allowances.dropped()))
         return self._sequence, self._head
+
+
+def _version(fact: Fact, account: Account) -> int:
+    """Return the version of a record: the lowest whose readers know all that it says."""
+    if isinstance(fact, Renewed):
+        return RENEWAL_VERSION
+    return EVENTS_VERSION if account.delta_spent else VERSION
 
 
 def bound_unit(transaction: Transaction, opened: Opened, last: Record) -> Unit | None:
@@ -589,6 +608,51 @@ def chooses_between_filters(
         return True
     before = (account_of(total, costs) for total in totals)
     return not all(each is None or each.may_become(account) for each in before)
+
+
+def renew(
+    batch: WriteBatch, period: str, table_id: str, budget: Budget | None, by: str, reason: str
+) -> tuple[Renewed, str]:
+    """Record the next period, and return its record with its hash; once in the life of a ledger.
+
+    The same call again, after a process was killed before the new ledger was there, returns the
+    record that was made. Without ``budget`` the new total is that of this ledger now.
+    """
+    for text in batch.texts("renewed"):
+        held = Record.read(text).fact
+        if isinstance(held, Renewed):
+            is_same = (held.period, held.table_id) == (period, table_id)
+            if is_same and budget in (None, held.budget):
+                return held, Record.hash_of(text)
+            raise LedgerError(
+                f"after this period {held.period!r} was begun already, with the table "
+                f"{held.table_id!r} and {held.budget.describe()}; go on from the ledger of that one"
+            )
+    now, total = batch.account.budget, budget or batch.account.budget
+    if total.currency != now.currency:
+        raise LedgerError(
+            f"the new period would have {total.describe()}, this one has {now.describe()}; periods "
+            "are composed, so give a total of the same kind"
+        )
+    allowances: dict[str, Budget] = {}
+    for text in batch.texts("allowed", "withdrawn"):
+        fact = Record.read(text).fact
+        if isinstance(fact, Allowed):
+            allowances[fact.analyst] = fact.budget
+        elif isinstance(fact, Withdrawn):
+            del allowances[fact.analyst]
+    renewed = Renewed(period, table_id, total, tuple(sorted(allowances.items())), by, reason)
+    return renewed, batch.append(renewed)[1]
+
+
+def allow_first(batch: WriteBatch, allowances: Sequence[tuple[str, Budget]]) -> None:
+    """Give the allowances that a ledger is begun with, unless anything else came into it since."""
+    if batch.last > len(allowances):
+        return
+    records = [batch.record(place) for place in range(1, batch.last + 1)]
+    if all(record is not None and isinstance(record.fact, Allowed) for record in records):
+        for analyst, budget in allowances[batch.last :]:
+            allow(batch, analyst, budget)
 
 
 def set_frozen(batch: WriteBatch, fact: Frozen | Unfrozen) -> None:

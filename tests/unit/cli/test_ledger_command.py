@@ -122,3 +122,24 @@ def test_a_ledger_can_be_for_people_in_groups(tmp_path: Path, run: Run) -> None:
     assert run(*shlex.split(terms.command(place))[1:]).code == 0
     shown = run("ledger", "show", place, "--json").document["unit"]
     assert shown == unit_json(unit)
+
+
+def test_the_next_period_begins_by_a_command_that_says_who_and_why(folder: Path, run: Run) -> None:
+    old, new, other = (folder / name for name in ("march", "april", "may"))
+    total = ("--epsilon", "1", "--delta", "1e-9")
+    assert run("ledger", "create", old, "--table", "march", *total).code == 0
+    why = ("--period", "2026-04", "--reason", "survey", "--by", "cora")
+    begun = run("ledger", "renew", old, new, "--table", "april", *why, "--json").document
+    assert begun["budget"] == run("ledger", "show", old, "--json").document["budget"]
+    assert run("ledger", "renew", old, new, "--table", "april", *why).code == 0
+    again = run("ledger", "renew", new, other, "--table", "march", *why)
+    assert (again.code, "second budget for the same people" in again.err) == (2, True)
+    assert "period 2026-04 begun, with the table april" in " ".join(
+        run("ledger", "show", old).out.split()
+    )
+    shown = run("ledger", "promise", old, new, "--json").document
+    assert [p["epsilon"] for p in shown["promised"]] == [1.0, 2.0]
+    assert [p["period"] for p in shown["periods"]] == [None, "2026-04"]
+    wrong = run("ledger", "promise", new, old)
+    assert (wrong.code, "oldest first" in wrong.err) == (2, True)
+    assert run("ledger", "verify", old).code == 0
