@@ -12,6 +12,7 @@ from datetime import date, time
 
 __all__ = [
     "STORED",
+    "TWO_INTERVALS",
     "did_you_mean",
     "either",
     "got",
@@ -23,6 +24,12 @@ __all__ = [
 
 STORED = "stored answer, nothing spent"
 """What is said of a request whose answer a ledger had already."""
+
+TWO_INTERVALS = (
+    "interval: for a question that the noise of earlier answers did not choose; safe interval: "
+    "however the question was chosen"
+)
+"""What is said where an answer has two intervals."""
 
 
 def shown(value: object, most: int = 80) -> str:

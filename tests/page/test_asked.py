@@ -17,6 +17,7 @@ from sfumato_web.page.ask_page import (
     listed_values,
     price,
     problem_words,
+    safe_interval_of,
     takes_questions,
 )
 from sfumato_web.server.problems import _KINDS, Problem
@@ -49,11 +50,20 @@ def test_an_answer_has_an_interval_and_is_remembered(server):
     (answer,) = found.answers
     assert answer["low"] <= answer["value"] <= answer["high"]
     assert found.how in ("free", "paid")
+    assert (answer["safe_low"], answer["safe_high"]) == (answer["low"], answer["high"])
     assert history(ada, ada.dataset("museum")) == [found]
     assert len(found.rows()) == 1
     stored = ada.dataset("museum").stored(answer["key"])  # what HTTP gives
     assert stored is not None
     assert answer["key"].encode() in stored
+
+
+def test_a_second_interval_is_shown_where_it_is_another_one():
+    one = {"low": 3.0, "high": 9.0, "safe_low": 1.0, "safe_high": 12.0}
+    assert safe_interval_of(one) == "1 to 12.0"
+    assert safe_interval_of({"low": 3.0, "high": 9.0}) == "not known"  # known, in pure noise
+    assert safe_interval_of(one | {"safe_low": 3.0, "safe_high": 9.0}) is None
+    assert safe_interval_of({"low": None, "high": None}) is None
 
 
 def test_accuracy_is_paid_for_once(server):

@@ -24,15 +24,17 @@ from sfumato.cli.output import (
     counts,
     forecasts_document,
     heading,
+    interval_in_words,
     statement_cells,
     table,
 )
 from sfumato.errors import BudgetExhausted, SchemaError, SfumatoError, SqlError
 from sfumato.ledger.ledger import Terms, obey_total
 from sfumato.privacy.cost import Cost
-from sfumato.text import STORED
+from sfumato.text import STORED, TWO_INTERVALS
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from sfumato.cli.spec import LedgerSpec, SessionTable
@@ -125,6 +127,7 @@ def ask(
         session = stack.enter_context(spec.open(ledger, dummy=dummy))
         questions = [session.read(text) for text in texts]
         cost = cost_in_words(session.plan.epoch_cost, session.plan.budget)
+        shown: list[RenderableType]
         if estimate:
             forecasts = [session.estimate(q, error=error) for q in questions]
             document = forecasts_document(session, forecasts)
@@ -310,25 +313,28 @@ def _answers_document(
     }
 
 
-def _answers_tables(answers: Sequence[Answer | GroupAnswer]) -> list[Table]:
+def _answers_tables(answers: Sequence[Answer | GroupAnswer]) -> list[RenderableType]:
     """Answers for people: single ones in one table, each SELECT of many in its own shape."""
     plain = [number for answer in answers if not answer.statements for number in answer.answers]
     shapes = [shape for answer in answers for shape in answer.statements]
-    tables = [_answers_table(plain)] if plain else []
-    return tables + [table(*statement_cells(shape["columns"])) for shape in shapes]
+    tables = _answers_table(plain) if plain else []
+    return [*tables, *(table(*statement_cells(shape["columns"])) for shape in shapes)]
 
 
-def _answers_table(answers: Sequence[Answer]) -> Table:
-    """Answers of one number each."""
+def _answers_table(answers: Sequence[Answer]) -> list[RenderableType]:
+    """Answers of one number each; with the safe interval where it is another one."""
+    has_two = any(one.has_two_intervals for one in answers)
     rows = []
     for answer in answers:
-        interval = "no promise"
-        if answer.low is not None and answer.high is not None:
-            interval = f"{counts(answer.low)} to {counts(answer.high)}"
         how = f"{answer.how}, made up" if answer.is_dummy else answer.how
         how = STORED if answer.is_stored and not answer.is_dummy else how
-        rows.append((answer.question, counts(answer.value), interval, how))
-    return table(("question", "answer", "interval", "how"), rows)
+        ends = [interval_in_words(answer.low, answer.high)]
+        if has_two:
+            ends.append(interval_in_words(answer.safe_low, answer.safe_high, "not known"))
+        rows.append((answer.question, counts(answer.value), *ends, how))
+    heads = ("interval", "safe interval") if has_two else ("interval",)
+    shown: list[RenderableType] = [table(("question", "answer", *heads, "how"), rows)]
+    return [*shown, TWO_INTERVALS] if has_two else shown
 
 
 def _offers_table(forecasts: Sequence[QuestionForecast]) -> Table:

@@ -48,6 +48,7 @@ __all__ = [
     "filled_folder",
     "forecasts_document",
     "heading",
+    "interval_in_words",
     "neighbours_in_words",
     "statement_cells",
     "table",
@@ -187,6 +188,15 @@ def counts(value: float | None) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def interval_in_words(low: float | None, high: float | None, none: str = "no promise") -> str:
+    """An interval as people read it.
+
+    >>> interval_in_words(3.14159, 1234.5), interval_in_words(None, None)
+    ('3.14 to 1,234', 'no promise')
+    """
+    return none if low is None or high is None else f"{counts(low)} to {counts(high)}"
 
 
 def statement_cells(

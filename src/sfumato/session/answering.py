@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from math import inf, isfinite, sqrt
 from threading import Lock, RLock
 from time import sleep
@@ -81,7 +81,13 @@ from sfumato.session.purchases import (
     offer,
     single_draw,
 )
-from sfumato.session.scope import KnownNumber, LedgerReleases, ScopeMeasured, tells_of
+from sfumato.session.scope import (
+    Enclosure,
+    KnownNumber,
+    LedgerReleases,
+    ScopeMeasured,
+    tells_of,
+)
 from sfumato.session.session_answers import (
     Answer,
     Calibration,
@@ -186,6 +192,7 @@ class SessionState:
         self._bought_keys: set[str] = set()  # of questions, also of those of many answers
         self._knowledge = Knowledge(plan.level)
         self._known_groups: dict[str, tuple[ScopeMeasured, LinearEstimates] | None] = {}
+        self._free_bounds: dict[float, float] = {}
         self.scope: ScopeMeasured | None = None
         self.releases: list[str] = []  # keys of those in use
         self._ledger_releases = LedgerReleases(ledger, plan, name) if uses_releases else None
@@ -320,33 +327,47 @@ class SessionState:
         )
         answer = replace(answer, standard_error=number.standard_error, why=why)
         low, high = self._safe(question)
-        if not isfinite(low):
+        return self._with_safe(question, answer, low, high, possible)
+
+    def _with_safe(
+        self, question: Question, answer: Answer, low: float, high: float, held: float
+    ) -> Answer:
+        """An answer with the interval for questions that were chosen in any way.
+
+        Without one where an end is infinite; it holds the narrow interval and ``held``.
+        """
+        if not (isfinite(low) and isfinite(high)):
             return answer
+        narrow = [held] if answer.low is None or answer.high is None else [answer.low, answer.high]
         return replace(
             answer,
-            safe_low=min(self._possible(question, low), possible),
-            safe_high=max(self._possible(question, high), possible),
+            safe_low=min(self._possible(question, low), held, *narrow),
+            safe_high=max(self._possible(question, high), held, *narrow),
         )
 
     def _safe(self, question: Question) -> tuple[float, float]:
         """What holds the truth however the question was chosen; infinite where that is not known.
 
-        The newest measurement that was bought has noise of its own, given everything before it; the
-        joint interval of the scope holds for all questions. Where there are both, each misses with
-        half of the chance, and what both hold is taken (docs/proofs/online.md, Theorem 9).
+        The newest measurement that was bought has noise of its own, given everything before it, and
+        so has the answer of an epoch; the joint interval of the scope holds for all questions.
+        Where there are both, each misses with half of the chance, and what both hold is taken
+        (docs/proofs/online.md, Theorem 9).
         """
+        level = self.plan.level
         purchases = self._purchases.get(question.key)
         if not purchases:
             number = self.knowledge(question)
             joint = inf if number is None else number.joint_half_width
+            tested = self._knowledge.tested(question)
+            if tested is not None and not isfinite(joint):
+                number, joint = tested, tested.half_width(level)
             return (-inf, inf) if number is None else (number.value - joint, number.value + joint)
         number = None if self.scope is None else self.scope.number(question)
-        joint = inf if number is None else number.joint_half_width
         last = purchases[-1]
-        if number is None or not isfinite(joint):
+        wider = inf if number is None else number.joint((1 - level) / 2)
+        if number is None or not isfinite(wider):
             return last.value - last.half, last.value + last.half
-        wider = number.joint_stricter * number.standard_error
-        half = last.number(self.plan.level).half_width((1 + self.plan.level) / 2)
+        half = last.number(level).half_width((1 + level) / 2)
         low = max(number.value - wider, last.value - half)
         high = min(number.value + wider, last.value + half)
         return (low, high) if low <= high else (last.value - half, last.value + half)
@@ -387,38 +408,70 @@ class SessionState:
             groups[key] = min(telling, key=lambda one: one[1].forecast.rmse, default=None)
         return groups[key]
 
-    def enclosed(self, question: Question, answer: Answer) -> Answer:
-        """A tested or untested answer, with the interval that known numbers leave to it.
+    def told(self, question: Question, answer: Answer) -> Answer:
+        """An answer with both of its intervals, and why it came about.
+
+        That of a paid or tested answer holds however its question was chosen. Where known numbers
+        enclose a tested or untested one, `low` to `high` is what they leave to a question that was
+        not chosen by their noise, and the safe interval what their joint bounds leave to any.
 
         Privacy: a function of answers that were given. What holds: docs/proofs/online.md,
-        Theorem 11.
+        Theorems 3 and 11.
         """
-        if answer.how not in ("free", "untested"):
+        answer = replace(answer, why=self._why(question, answer))
+        if answer.how == "known" or (answer.how == "paid" and answer.safe_low is not None):
             return answer
-        enclosure = self._knowledge.enclosure(question)
-        if enclosure is None:
+        enclosure = None
+        if answer.how in ("free", "untested"):
+            enclosure = self._knowledge.enclosure(question)
+        if enclosure is not None:
+            return self._enclosed(question, answer, enclosure)
+        if answer.low is None or answer.high is None:
             return answer
-        miss, value = 1 - self.plan.level, answer.value
+        return replace(answer, safe_low=answer.low, safe_high=answer.high)
+
+    def _enclosed(self, question: Question, answer: Answer, enclosure: Enclosure) -> Answer:
+        """The intervals of a tested or untested answer that known numbers enclose."""
+        level, value, share = self.plan.level, answer.value, LIMITS.enclosure_share
         if answer.how == "untested":
-            low, high = enclosure.ends(self.plan.level)
+            low, high = enclosure.ends(level)
+            safe = enclosure.safe_ends(level)
         else:
-            share = LIMITS.enclosure_share
-            low, high = enclosure.ends(1 - share * miss)
-            promise = self._free_bound * self.moved(question) * 2.0**-question.bits
-            low, high = max(low, value - promise), min(high, value + promise)
-        return replace(
+            low, high = self._near(question, value, share, enclosure.ends)
+            safe = self._near(question, value, LIMITS.safe_share, enclosure.safe_ends)
+        narrow = replace(
             answer,
             low=min(self._possible(question, low), value),
             high=max(self._possible(question, high), value),
-            level=self.plan.level,
+            level=level,
         )
+        return self._with_safe(question, narrow, *safe, value)
 
-    @cached_property
-    def _free_bound(self) -> float:
-        """The promise of a test beside an enclosure: each has its part of what may miss."""
-        return self.plan.free_bound_at(1 - (1 - LIMITS.enclosure_share) * (1 - self.plan.level))
+    def _near(
+        self,
+        question: Question,
+        value: float,
+        share: float,
+        ends: Callable[[float], tuple[float, float]],
+    ) -> tuple[float, float]:
+        """What ends with a share of the chance to miss, and a test's promise with the rest, leave.
 
-    def why(self, question: Question, answer: Answer) -> str:
+        Where the ends are infinite, as for all questions in pure noise, the test has all of it.
+        """
+        miss = 1 - self.plan.level
+        low, high = ends(1 - share * miss)
+        is_told = isfinite(low) or isfinite(high)
+        bound = self._free_bound(1 - (1 - share) * miss if is_told else self.plan.level)
+        promise = bound * self.moved(question) * 2.0**-question.bits
+        return max(low, value - promise), min(high, value + promise)
+
+    def _free_bound(self, level: float) -> float:
+        """The promise of a test, in persons, at a level."""
+        if level not in self._free_bounds:
+            self._free_bounds[level] = self.plan.free_bound_at(level)
+        return self._free_bounds[level]
+
+    def _why(self, question: Question, answer: Answer) -> str:
         """Why an answer came about as it did; empty in sessions without a scope."""
         if answer.why or self.plan.scope is None:
             return answer.why

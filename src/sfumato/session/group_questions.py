@@ -277,7 +277,7 @@ class GroupMeasurement:
         for (question, value, variance), shape in zip(self.learnt, shapes, strict=False):
             if variance > 0:
                 law = CombinationError(sqrt(variance), shape, 0.0, self.tails)
-                out.append((question, KnownNumber(value, law, inf, level)))
+                out.append((question, KnownNumber(value, law, level)))
         return out
 
     def to_bytes(self) -> bytes:

@@ -50,10 +50,12 @@ from sfumato.run.linear import Plan
 from sfumato.session.group_questions import Learnt, laws_of, learnt_of, learnt_row
 from sfumato.session.scope import (
     Enclosure,
+    Joint,
     KnownNumber,
     ScopeMeasured,
     enclosure_of,
     is_sharper,
+    nowhere_joint,
 )
 from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, budget_of
@@ -100,7 +102,7 @@ def check_error(error: object) -> float:
 def single_draw(value: float, variance: float, kind: NoiseKind, level: float) -> KnownNumber:
     """A number with noise of one draw."""
     shape = inf if kind == "gaussian" else 1.0
-    return KnownNumber(value, CombinationError(sqrt(variance), shape), inf, level)
+    return KnownNumber(value, CombinationError(sqrt(variance), shape), level)
 
 
 def combined(numbers: Sequence[KnownNumber]) -> KnownNumber:
@@ -115,7 +117,6 @@ def combined(numbers: Sequence[KnownNumber]) -> KnownNumber:
     Returns:
         The combination; one number, or one without noise, as it is.
 
-    >>> from math import inf
     >>> one = single_draw(10.0, 4.0, "gaussian", 0.95)
     >>> two = single_draw(20.0, 12.0, "gaussian", 0.95)
     >>> both = combined([one, two])
@@ -137,7 +138,21 @@ def combined(numbers: Sequence[KnownNumber]) -> KnownNumber:
         sum(w * n.law.bias for w, n in zip(weights, ordered, strict=True)) / total,
         NoiseTails((min(coarse),), is_mixed=True) if coarse else SMOOTH,
     )
-    return KnownNumber(value, law, inf, ordered[0].level)
+    return KnownNumber(value, law, ordered[0].level)
+
+
+def summed_joint(parts: Sequence[tuple[float, Joint]], share: float = 1.0) -> Joint:
+    """How far a sum of numbers, each so many times, is off at most with a share of the chance."""
+    counted = [(times, joint) for times, joint in parts if times]
+    return lambda miss: sum(times * joint(share * miss) for times, joint in counted)
+
+
+def mean_joint(numbers: Sequence[KnownNumber], share: float = 1.0) -> Joint:
+    """How far the mean of numbers is off at most, each weighed by its precision."""
+    precisions = [one.standard_error**-2 for one in numbers]
+    total = sum(precisions)
+    parts = [(p / total, n.joint) for p, n in zip(precisions, numbers, strict=True)]
+    return summed_joint(parts, share)
 
 
 def missing_variance(number: KnownNumber | None, error: float) -> float | None:
@@ -264,7 +279,7 @@ class BoughtNumber:
 
     def number(self, level: float) -> KnownNumber:
         """As an unbiased number."""
-        return KnownNumber(self.value, self.law, inf, level)
+        return KnownNumber(self.value, self.law, level)
 
     @property
     def learnt(self) -> Learnt:
@@ -477,7 +492,7 @@ class _Drawn:
 
     question: Question
     number: KnownNumber
-    safe: float
+    joint: Joint
 
 
 @dataclass(frozen=True, eq=False)
@@ -521,7 +536,7 @@ class Knowledge:
         self._ranks = 0  # sources so far
         self._tested: dict[str, KnownNumber] = {}
         self._own: dict[str, list[KnownNumber]] = {}
-        self._draws: dict[str, list[tuple[KnownNumber, float]]] = {}
+        self._draws: dict[str, list[KnownNumber]] = {}
         self._questions: dict[str, Question] = {}
         self._count = 0  # draws so far, in the order of the ledger
         self._bases: dict[tuple[str, ...], _Basis] = {}
@@ -560,13 +575,15 @@ class Knowledge:
         does.
         """
         self._count += 1
+        # A bound on all draws at once, however questions were chosen: sum of 6/(pi i)^2 is 1.
+        share = 6 / (pi * self._count) ** 2
+        if not isfinite(number.law.shape):  # normal: else tails this far out are not exact
+            number = replace(number, joint=lambda miss: law.half_width(1 - share * miss))
+        law = number.law
         self._own.setdefault(question.key, []).append(number)
         if apart and question.cells <= LIMITS.combined_cells:
-            # A bound on all draws at once, however questions were chosen: sum of 6/(pi i)^2 is 1.
-            miss = (1 - self.level) / 2 * 6 / (pi * self._count) ** 2
-            safe = number.half_width(1 - miss)
-            law = replace(number.law, standard_error=number.standard_error * sqrt(apart))
-            self._draws.setdefault(question.key, []).append((replace(number, law=law), safe))
+            wider = replace(law, standard_error=number.standard_error * sqrt(apart))
+            self._draws.setdefault(question.key, []).append(replace(number, law=wider))
             self._questions[question.key] = question
             self._changed()
         else:
@@ -654,11 +671,10 @@ class Knowledge:
     def _direct(self, numbers: Sequence[KnownNumber], own: Sequence[KnownNumber]) -> KnownNumber:
         """What is known of the question itself, each by its noise."""
         best = combined([*numbers, *own])
-        if own or len(numbers) < 2 or best.standard_error == 0:
+        if best.standard_error == 0 or not (own or len(numbers) > 1):
             return best
-        total = sum(one.standard_error**-2 for one in numbers)
-        half = sum(one.standard_error**-2 / total * one.joint_half_width for one in numbers)
-        return replace(best, joint=half / best.standard_error)
+        # Draws and sources each have half of the chance to miss.
+        return replace(best, joint=mean_joint([*numbers, *own], 0.5 if own else 1.0))
 
     # Combinations with what was measured of other questions
 
@@ -722,23 +738,21 @@ class Knowledge:
         draws: Sequence[_Drawn],
         own: Sequence[tuple[int, list[tuple[KnownNumber, Mapping[int, Array]]]]],
     ) -> KnownNumber:
-        second = fourth = half = 0.0
+        second = fourth = 0.0
+        parts: list[tuple[float, Joint]] = []
         tails: list[NoiseTails] = []
         for c, one in zip(weights.tolist(), draws, strict=False):
             part = (c * one.number.standard_error) ** 2
             second, fourth = second + part, fourth + part**2 / one.number.law.shape
-            half += abs(c) * one.safe
+            parts.append((abs(c), one.joint))
             tails.append(one.number.law.tails)
         at = len(draws)
         for s, pulls in own:
             mine, at = weights[at : at + len(pulls)], at + len(pulls)
             squares, quarters = self.sources[s].moments(mine, [pull for _, pull in pulls])
             second, fourth = second + squares, fourth + quarters
-            half += sum(
-                abs(float(c)) * number.joint_stricter * number.standard_error
-                for c, (number, _) in zip(mine, pulls, strict=True)
-                if c
-            )
+            weighted = zip(mine.tolist(), pulls, strict=True)
+            parts += [(abs(c), number.joint) for c, (number, _) in weighted if c]
             tails += [number.law.tails for number, _ in pulls]
         error = sqrt(second)
         coarse = [scale for one in tails for scale in one.scales]
@@ -748,9 +762,10 @@ class Knowledge:
             0.0,
             NoiseTails((min(coarse),), is_mixed=True) if coarse else SMOOTH,
         )
-        is_safe = fourth == 0 and isfinite(half) and error > 0
-        joint = half / error if is_safe else inf
-        return KnownNumber(float(weights @ said), law, joint, self.level)
+        # Draws and sources each have half of the chance to miss; proved for normal noise alone.
+        is_safe = fourth == 0 and error > 0
+        joint = summed_joint(parts, 0.5) if is_safe else nowhere_joint
+        return KnownNumber(float(weights @ said), law, self.level, joint)
 
     def _pull(
         self, source: int, question: Question
@@ -784,10 +799,7 @@ class Knowledge:
 
     def _drawn(self, key: str) -> _Drawn:
         draws = self._draws[key]
-        number = combined([one for one, _ in draws])
-        precisions = [one.standard_error**-2 for one, _ in draws]
-        safe = sum(p * half for p, (_, half) in zip(precisions, draws, strict=True))
-        return _Drawn(self._questions[key], number, safe / sum(precisions))
+        return _Drawn(self._questions[key], combined(draws), mean_joint(draws))
 
 
 def _is_same(one: Measured, other: Measured) -> bool:

@@ -141,6 +141,15 @@ def scope_workload(domain: Domain, scope: object) -> Workload:
     return Workload(domain, scope.terms)
 
 
+Joint = Callable[[float], float]
+"""Half of the interval that holds for all questions at once, but with a chance to miss."""
+
+
+def nowhere_joint(_miss: float) -> float:
+    """That of a number for which none is known."""
+    return inf
+
+
 @dataclass(frozen=True, eq=False)
 class KnownNumber:
     """An unbiased estimate of one number, with the law of its noise.
@@ -148,17 +157,15 @@ class KnownNumber:
     Attributes:
         value: The estimate, before it is cut to what is possible.
         law: The law of its error.
-        joint: Standard errors that no conjunction of conditions, or other query of its group,
-            exceeds at ``level``, all of them together; infinite where that is not known.
-        level: Of ``joint``.
-        joint_stricter: The same with half of the chance to miss, beside another bound.
+        level: The probability with which intervals hold where nobody says another one.
+        joint: How far the estimate is off at most, but with a chance to miss that is the same event
+            for all numbers of the session; infinite where that is not known.
     """
 
     value: float
     law: CombinationError
-    joint: float
     level: float
-    joint_stricter: float = inf
+    joint: Joint = nowhere_joint
     _halves: dict[float, float] = field(default_factory=dict, init=False)
 
     @property
@@ -175,7 +182,7 @@ class KnownNumber:
     @property
     def joint_half_width(self) -> float:
         """Half of the interval that holds for all questions at once, however they were chosen."""
-        return self.joint * self.standard_error
+        return self.joint(1 - self.level)
 
 
 class ScopeMeasured:
@@ -231,9 +238,12 @@ class ScopeMeasured:
             return None
         term, weights, law = best
         value = sum(float(w @ self._values[b]) for b, w in weights.items())
-        miss, is_joined = (1 - self.level) * self._share, is_conjunction(question)
-        joint, stricter = (self._joint(term, is_joined, 1 - m) for m in (miss, miss / 2))
-        return KnownNumber(value, law, joint, self.level, stricter), weights
+        error, is_joined = law.standard_error, is_conjunction(question)
+
+        def joint(miss: float) -> float:
+            return error * self._joint(term, is_joined, 1 - miss * self._share)
+
+        return KnownNumber(value, law, self.level, joint), weights
 
     def covariance(self, pulls: Sequence[Mapping[int, Array]]) -> Array:
         """The covariance matrix of estimates that are made from measured values so."""
@@ -399,17 +409,22 @@ class Enclosure:
     def ends(self, level: float) -> tuple[float, float]:
         """What holds the answer with probability ``level``: all one-sided bounds at once."""
         if level not in self._ends:
-            self._ends[level] = self._ends_at(level)
+            count = len(self.above) + sum(1 + len(others) for _, others in self.below)
+            each = 1 - 2 * (1 - level) / count
+            self._ends[level] = self._ends_at(lambda one: one.half_width(each))
         return self._ends[level]
 
-    def _ends_at(self, level: float) -> tuple[float, float]:
-        count = len(self.above) + sum(1 + len(others) for _, others in self.below)
-        each = 1 - 2 * (1 - level) / count
-        high = min(one.value + one.half_width(each) for one in self.above)
+    def safe_ends(self, level: float) -> tuple[float, float]:
+        """What does so for all questions together, however they were chosen; may be infinite."""
+        return self._ends_at(lambda one: one.joint(1 - level))
+
+    def _ends_at(self, half: Callable[[KnownNumber], float]) -> tuple[float, float]:
+        """The sharpest ends, if every number is off by its half of an interval."""
+        high = min(one.value + half(one) for one in self.above)
         low = -inf
         for one, others in self.below:
-            less = min((other.value + other.half_width(each) for other in others), default=0.0)
-            low = max(low, one.value - one.half_width(each) - less)
+            less = min((other.value + half(other) for other in others), default=0.0)
+            low = max(low, one.value - half(one) - less)
         return low, high
 
 

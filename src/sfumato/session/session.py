@@ -439,11 +439,7 @@ class Session:
                 one = outcome.result() if isinstance(outcome, PendingAnswer) else outcome
                 if isinstance(one, Answer):
                     with self._state.lock:
-                        why, one = (
-                            self._state.why(question, one),
-                            self._state.enclosed(question, one),
-                        )
-                    one = replace(one.asked_as(question), why=why)
+                        one = self._state.told(question, one).asked_as(question)
                 out.append(one)
             else:
                 out.append(question)
@@ -518,7 +514,10 @@ class Session:
             The answer, or None.
         """
         with self._state.lock:
-            return self._state.stored(key)
+            stored = self._state.stored(key)
+        if stored is None or stored.how not in ("free", "paid"):
+            return stored
+        return replace(stored, safe_low=stored.low, safe_high=stored.high)
 
     def estimate(self, request: Asked, *, error: float | None = None) -> QuestionForecast:
         """What asking would cost and how good the answer would be; spends and tests nothing.
@@ -690,11 +689,11 @@ class Session:
         with self._state.lock:
             stored = self._state.earlier(question)
             if stored is not None:
-                return self._state.enclosed(question, stored).asked_as(question)
+                return self._state.told(question, stored).asked_as(question)
             bare = (question.key, question.name, self._learnt().answer(question), None, None, None)
             used = self._state.epochs.used
             answer = Answer(*bare, how="untested", epoch=used, is_dummy=self.is_dummy)
-            return self._state.enclosed(question, answer).asked_as(question)
+            return self._state.told(question, answer).asked_as(question)
 
     def left(self, analyst: str | None = None) -> Left:
         """What the session can still do.

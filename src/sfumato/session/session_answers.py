@@ -50,9 +50,10 @@ class Answer:
     as by `Session.improve`), or
     "untested" (the estimate as it is: no promise, nothing stored, an interval only where a scope
     encloses it); ``why`` says so in words where the session has a scope. ``low`` to ``high`` holds
-    the true answer with chance ``level``, in the sense of docs/mechanisms/online.md. ``safe_low``
-    to ``safe_high`` does so for all known answers together, however questions were chosen; None
-    where that is not known.
+    the true answer with chance ``level`` for a question that was not chosen by the noise of earlier
+    answers, in the sense of docs/mechanisms/online.md. ``safe_low`` to ``safe_high`` does so
+    however the question was chosen, and for all known answers together; None where no such interval
+    is known (known answers in pure noise, numbers of a GROUP BY, estimates that nothing encloses).
     ``is_dummy``: made up from made-up records. ``is_stored``: the answer was there when it was
     asked for, and nothing was spent on it now.
     """
@@ -86,12 +87,12 @@ class Answer:
         safe_low, safe_high = self.safe_low, self.safe_high
         if question.hides is not None and low is not None and high is not None:
             least, most = question.hides
-            safe_low = safe_high = None
             if isfinite(least) and isfinite(most):
-                low = min(max(low, 0.0) * least, self.value)
-                high = max(high * most, self.value)
+                low, high = self._stretched(low, high, least, most)
+                if safe_low is not None and safe_high is not None:
+                    safe_low, safe_high = self._stretched(safe_low, safe_high, least, most)
             else:
-                low = high = level = None
+                low = high = level = safe_low = safe_high = None
         return replace(
             self,
             low=low,
@@ -105,10 +106,21 @@ class Answer:
             groups=dict(question.groups),
         )
 
+    def _stretched(self, low: float, high: float, least: float, most: float) -> tuple[float, float]:
+        """An interval for the sum of values in place of that of middles of bins."""
+        return min(max(low, 0.0) * least, self.value), max(high * most, self.value)
+
     @property
     def is_paid(self) -> bool:
         """Whether budget was spent on this answer itself."""
         return self.how == "paid"
+
+    @property
+    def has_two_intervals(self) -> bool:
+        """Whether `low` to `high` is only for questions that no earlier noise has chosen."""
+        if self.low is None or self.high is None:
+            return False
+        return (self.safe_low, self.safe_high) != (self.low, self.high)
 
     @property
     def answers(self) -> tuple[Answer, ...]:
@@ -131,7 +143,7 @@ class Answer:
         return {"key": self.key, **words, **self._numbers(), **self._known()}
 
     def _known(self) -> dict[str, object]:
-        """What answers have in sessions with a scope only."""
+        """What not every answer has."""
         parts = {
             "why": self.why or None,
             "standard_error": self.standard_error,

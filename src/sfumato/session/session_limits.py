@@ -74,6 +74,9 @@ class SessionLimits:
     enclosure_share: float = 0.2
     """Of the chance that a tested interval misses: for what encloses it; the test has the rest,
     and is hardly wider for it."""
+    safe_share: float = 0.5
+    """Of the chance that the safe interval of a tested answer misses: for the joint bounds of what
+    encloses it; the test has the rest."""
     scope_answers_in_memory: int = 2**16
     """Questions whose estimate is held in memory."""
     scope_group_entries: int = 2**25

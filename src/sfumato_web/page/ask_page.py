@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from nicegui import ui
 from pydantic import ValidationError
 
-from sfumato.cli.output import counts
+from sfumato.cli.output import counts, interval_in_words
 from sfumato.errors import SfumatoError
 from sfumato.privacy.cost import Cost
 from sfumato.text import sentence
@@ -150,9 +150,15 @@ class Answered:
 
 def interval_of(answer: Mapping[str, Any]) -> str:
     """The interval of an answer in words."""
-    if answer["low"] is None or answer["high"] is None:
-        return "no promise"
-    return f"{counts(answer['low'])} to {counts(answer['high'])}"
+    return interval_in_words(answer["low"], answer["high"])
+
+
+def safe_interval_of(answer: Mapping[str, Any]) -> str | None:
+    """The interval for questions that were chosen in any way; None where it is the same one."""
+    safe = answer.get("safe_low"), answer.get("safe_high")
+    if answer["low"] is None or safe == (answer["low"], answer["high"]):
+        return None
+    return interval_in_words(*safe, "not known")
 
 
 def takes_questions(dataset: GuardedDataset) -> bool:
@@ -270,6 +276,9 @@ def problem_words(problem: Problem) -> tuple[str, str]:
     return sentence(problem.message), advice(problem.code)
 
 
+_CHOSEN: Final = (
+    "the interval above is for a question that the noise of earlier answers did not choose"
+)
 EVERYONE = "(all records)"
 NOTHING = "(no groups)"
 
@@ -501,7 +510,14 @@ class _AskPage:
             level = f"{first['level']:.0%}" if first["level"] is not None else ""
             if len(one.answers) == 1:
                 note = f"{interval_of(first)}, with {level} confidence"
-                facts([("Answer", counts(first["value"]), note), ("Cost", one.how, "")])
+                safe = safe_interval_of(first)
+                facts(
+                    [
+                        ("Answer", counts(first["value"]), note),
+                        *([("However it was chosen", safe, _CHOSEN)] if safe is not None else []),
+                        ("Cost", one.how, ""),
+                    ]
+                )
             elif one.statements:
                 paragraph(f"One question, {one.how}; intervals of {level}.", "note")
                 if is_newest and one.is_one_count:

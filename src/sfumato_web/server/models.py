@@ -513,7 +513,7 @@ class Discovered(BaseModel):
 
 
 class AnswerShown(BaseModel):
-    """One answer; ``how`` is free or paid, the interval holds the truth with chance ``level``."""
+    """One answer; ``how`` is free, paid or known; intervals hold with chance ``level``."""
 
     key: str
     question: Annotated[str, Field(description="the words of who asks")]
@@ -533,7 +533,12 @@ class AnswerShown(BaseModel):
         float | None, Field(description="of the noise; missing for tested answers")
     ] = None
     safe_low: Annotated[
-        float | None, Field(description="holds however the question was chosen; may be missing")
+        float | None,
+        Field(
+            description="with safe_high: holds however the question was chosen, where low to high "
+            "is for questions that the noise of earlier answers did not choose; missing where no "
+            "such interval is known"
+        ),
     ] = None
     safe_high: float | None = None
     why: Annotated[str, Field(description="how it came about; may be missing")] = ""

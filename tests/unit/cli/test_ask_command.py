@@ -110,6 +110,19 @@ def test_an_error_is_paid_for_once_and_its_cost_is_shown_before(spec: Path, run:
     assert "can be had" in run("ask", spec, YOUNG, "--error", 0.05).err
 
 
+def test_both_intervals_are_shown_where_they_differ(spec: Path, run: Run) -> None:
+    plain = run("ask", spec, YOUNG)
+    assert "safe interval" not in plain.out
+    (one,) = run("ask", spec, YOUNG, "--json").document["answers"]
+    assert (one["safe_low"], one["safe_high"]) == (one["low"], one["high"])
+    spec.write_text(spec.read_text().replace(SESSION, f"{SESSION}scope = 1\n"))
+    shown = run("ask", spec, YOUNG, "--dummy")
+    assert "safe interval" in shown.out
+    assert "however the question was chosen" in " ".join(shown.out.split())
+    (known,) = run("ask", spec, YOUNG, "--dummy", "--json").document["answers"]
+    assert known["safe_low"] < known["low"] < known["high"] < known["safe_high"]
+
+
 def test_a_used_up_session_refuses_or_says_that_it_guesses(spec: Path, run: Run) -> None:
     """With so large a budget noise is far below what the even start is wrong by."""
     text = spec.read_text().replace("updates = 6", "updates = 1")

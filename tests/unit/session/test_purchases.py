@@ -482,5 +482,5 @@ def test_which_measurements_are_combined_depends_on_variances_alone(tmp_path: Pa
 
 
 def test_a_number_without_noise_is_taken_as_it_is() -> None:
-    sure = KnownNumber(7.0, single_draw(0.0, 0.0, "gaussian", 0.95).law, inf, 0.95)
+    sure = KnownNumber(7.0, single_draw(0.0, 0.0, "gaussian", 0.95).law, 0.95)
     assert combined([single_draw(3.0, 1.0, "gaussian", 0.95), sure]).value == 7.0

@@ -298,13 +298,13 @@ def test_joint_intervals_hold_for_however_many_sources(tmp_path: Path) -> None:
     with _opened(ledger, GAUSSIAN, scope=2, scope_share=0.5) as session:
         scope = session._state.scope
         assert scope is not None
-        alone = scope.number(session.read(question)).joint
+        alone = scope.number(session.read(question)).joint_half_width
         made_up = ScopeMeasured(scope.forecast, scope.measured, scope.level, rank=2)
-        assert made_up.number(session.read(question)).joint > alone
+        assert made_up.number(session.read(question)).joint_half_width > alone
         _release(ledger, GAUSSIAN)
         session.ask(question)
         assert len(session.releases) == 1
-        assert scope.number(session.read(question)).joint == alone
+        assert scope.number(session.read(question)).joint_half_width == alone
 
 
 def test_groups_are_answered_number_by_number_where_that_is_better(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def _exact(
         question = whole.over(names, table)
         value = float(question.answer(marginal(counts, DOMAIN, question.attributes)))
         law = CombinationError(0.0, np.inf)
-        return KnownNumber(value * 2.0**-question.bits, law, np.inf, 0.95)
+        return KnownNumber(value * 2.0**-question.bits, law, 0.95)
 
     return known
 
@@ -247,6 +247,42 @@ def test_outside_the_scope_intervals_are_kept_to_what_it_tells(plan: sf.SessionP
                 assert session.ask(text) == answer == session.untested(text)
 
 
+@pytest.mark.parametrize("kind", ["gaussian", "pure"])
+def test_enclosed_answers_have_an_interval_for_whoever_chases_the_noise(kind: str) -> None:
+    """It holds the narrow one, and is never wider than the promise of the test alone."""
+    with PLANS[kind].open(_people()) as session:
+        for letter in "abc":
+            text = OUTSIDE.replace("'a'", repr(letter))
+            answer, (question,) = session.ask(text), questions_of(sf.sql(DOMAIN, text))
+            if answer.how != "free":
+                assert (answer.safe_low, answer.safe_high) == (answer.low, answer.high)
+                continue
+            promise = session._state.stored(question.key)
+            assert promise is not None
+            assert answer.has_two_intervals
+            assert answer.safe_low <= answer.low <= answer.high <= answer.safe_high
+            both = (answer.safe_low, answer.safe_high), (promise.low, promise.high)
+            assert both[0] == both[1] if kind == "pure" else np.diff(both[0]) < np.diff(both[1])
+            alone = session.answer(question.key)  # by its key: the promise, for any question
+            assert alone is not None
+            assert (alone.safe_low, alone.safe_high) == (promise.low, promise.high)
+            assert not alone.has_two_intervals
+            assert {"safe_low", "safe_high"} <= answer.as_json().keys()
+
+
+def test_joint_ends_are_those_of_every_number_at_once() -> None:
+    """Each number at its joint bound: with no chance to miss left they are infinite."""
+    (question,) = questions_of(sf.sql(DOMAIN, OUTSIDE))
+    with PLANS["gaussian"].open(_people()) as session:
+        enclosure = session._state._knowledge.enclosure(question)
+        assert enclosure is not None
+        low, high = enclosure.safe_ends(0.95)
+        assert high == min(one.value + one.joint_half_width for one in enclosure.above)
+        wider, higher = enclosure.safe_ends(0.999)
+        assert wider < low < enclosure.ends(0.95)[0]
+        assert higher > high > enclosure.ends(0.95)[1]
+
+
 def test_levels_that_are_too_coarse_do_not_tell_a_question() -> None:
     """The twin: pairs of ages tell pairs apart, and nothing finer."""
     pairs = np.kron(np.eye(4), np.ones((1, 2)))
@@ -285,7 +321,7 @@ def test_a_session_without_a_scope_is_the_one_it_was() -> None:
     with plain.open(_people()) as session:
         assert session.ask(OUTSIDE).as_json().keys() == {
             "key", "question", "aggregate", "condition", "groups", "value", "low", "high",
-            "level", "how", "epoch", "cost", "is_dummy",
+            "level", "how", "epoch", "cost", "is_dummy", "safe_low", "safe_high",
         }  # fmt: skip
 
 
