@@ -344,7 +344,8 @@ def _summary(result: Description) -> Shown:
 def _facts(result: Description, ledger: Ledger | None, files: dict[str, Path]) -> Shown:
     plan = result.plan
     spent = "nothing now" if result.is_stored else f"within {plan.budget.describe()}"
-    rows = [("spent", spent), ("ledger", ledger_in_words(ledger))]
+    rows = [("note", result.remark)] if result.remark else []
+    rows += [("spent", spent), ("ledger", ledger_in_words(ledger))]
     rows += [(name, str(path)) for name, path in files.items()]
     return facts(rows)
 
@@ -355,6 +356,7 @@ def _document(result: Description, files: dict[str, Path]) -> dict[str, object]:
     return {
         "columns": json.loads(result.frame.to_json(orient="records", date_format="iso")),
         "left_out": dict(result.plan.left_out),
+        "remark": result.remark,
         "is_stored": result.is_stored,
         "schema": None if result.domain is None else result.to_toml(),
         "files": {name: str(path) for name, path in files.items()},

@@ -23,13 +23,14 @@ docs/proofs/accounting.md).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from sfumato.domain.attributes import MISSING, Attribute, Boolean, Category, DateTime
 from sfumato.domain.column_kinds import OpenKind
@@ -484,18 +485,57 @@ class Description:
             row |= self._top(name, True, 2)
         else:
             low, high = ends_of(attribute)
-            row |= {"low": low, "high": high, **self._quartiles(name), **self._mean(name)}
+            row |= {"low": low, "high": high}
+            if self._values_seen(name) != "none":
+                row |= {**self._quartiles(name), **self._mean(name)}
         return row
 
     def _note(self, name: str) -> str:
         """What a reader must know of the column."""
         notes = [
+            self._note_of_values(name),
             self._note_of_findings(name),
             self._note_of_ends(name),
             self._note_of_delta(name),
             self._note_of_texts(name),
         ]
         return "; ".join(note for note in notes if note)
+
+    def _values_seen(self, name: str) -> Literal["none", "few", "enough"]:
+        """How many records have a value: none that noise does not hide, less than half, or more."""
+        if self.release is None or self.domain is None or name not in self.domain:
+            return "enough"
+        counts = self._counts(name)
+        least, most = (float(str(counts[f"nulls_{end}"])) for end in ("low", "high"))
+        _, low, high = self.records
+        if most >= low:
+            return "none"
+        return "few" if least > high / 2 else "enough"
+
+    def _note_of_values(self, name: str) -> str:
+        """Whether most records have no value, or all that can be told from noise."""
+        return {
+            "none": "no values, or fewer than the noise hides, so nothing is said of them",
+            "few": "more than half of the records have no value here",
+            "enough": "",
+        }[self._values_seen(name)]
+
+    @property
+    def remark(self) -> str:
+        """What points to a file that was read otherwise than it was written; empty if nothing does.
+
+        Costs nothing: it follows from what was published.
+        """
+        voted = () if self.votes is None else self.votes.plan.searches
+        names = [search.attribute.name for search in voted]
+        described = [name for name in names if self.domain is not None and name in self.domain]
+        if len(described) < 2 or any(self._values_seen(n) == "enough" for n in described):
+            return ""
+        return (
+            "in every column more than half of the records have no value, as where a file is in "
+            "another encoding than declared, or its lines have more values than the first one: "
+            "see encoding, delimiter and quote (--csv encoding=cp1252)"
+        )
 
     def _note_of_ends(self, name: str) -> str:
         """Whether a range reaches the end of all that is searched, as infinite values make it."""
@@ -541,29 +581,58 @@ class Description:
 
     def _note_of_findings(self, name: str) -> str:
         if self.domain is None or name not in self.domain:
+            is_voted = self.votes is not None and any(
+                search.attribute.name == name for search in self.votes.plan.searches
+            )
+            written = (
+                "numbers or dates that are written otherwise than declared (decimal, thousands, "
+                "date_format), "
+                if is_voted
+                else ""
+            )
             return (
                 "no value is shared by enough people to be published; a column of identifiers or "
-                "free text, or too small a budget"
+                f"free text, {written}or too small a budget"
             )
         for search, findings in self._searches():
             if search == name and findings.get("default"):
-                return "default range: too few records to find one"
+                many = int(str(findings["records"]))
+                return f"default range: too few records to find one{self._enough(name, many)}"
             if search == name and findings.get("records") is not None:
                 return self._note_of_range(name, int(str(findings["records"])))
         return ""
 
     def _note_of_range(self, name: str, records: int) -> str:
         """Whether a range was found on fewer records than it needs, by their noisy number."""
+        search = self._range_search(name)
+        near = 1.0 if search is None else search.simulated(max(records, 0)).octave
+        if near >= LIMITS.sure_range:
+            return ""
+        return (
+            "few records for this budget: the range may be too wide or too narrow (in "
+            f"simulations {near:.0%} of such searches come within an octave of it)"
+            f"{self._enough(name, records)}"
+        )
+
+    def _range_search(self, name: str) -> RangeSearch | None:
         searches = () if self.discovery is None else self.discovery.plan.searches
-        for search in searches:
-            if search.attribute.name == name and isinstance(search, RangeSearch):
-                near = search.simulated(max(records, 0)).octave
-                if near < LIMITS.sure_range:
-                    return (
-                        "few records for this budget: the range may be too wide or too narrow (in "
-                        f"simulations {near:.0%} of such searches come within an octave of it)"
-                    )
-        return ""
+        ranges = (s for s in searches if isinstance(s, RangeSearch) and s.attribute.name == name)
+        return next(ranges, None)
+
+    def _enough(self, name: str, records: int) -> str:
+        """How much more budget would find a range on so many records: what counts is the product.
+
+        Empty where that is out of reach, or the column has nearly no values.
+        """
+        search = self._range_search(name)
+        if search is None or self._values_seen(name) == "none" or records <= 0:
+            return ""
+        times = search.sure_records / records
+        if not 1 < times <= LIMITS.times_more:
+            return "; say the range in a schema if it is public"
+        return (
+            f"; {times:.2g} times this epsilon would do, or fewer columns, or a schema that says it"
+        )
 
     def _searches(self) -> list[tuple[str, Mapping[str, object]]]:
         if self.discovery is None:
@@ -691,8 +760,13 @@ class Description:
         if self.release is None:
             raise SchemaError("nothing was released, so there is no report")
         return report_html(
-            self.release, 0.95, lead=summary_html(self.frame, self._head(), self.promise)
+            self.release, 0.95, lead=summary_html(self.frame, self._head(), self._lead())
         )
+
+    def _lead(self) -> str:
+        """What the page says below the summary."""
+        remark = self.remark
+        return f"{remark[0].upper()}{remark[1:]}. {self.promise}" if remark else self.promise
 
     @property
     def promise(self) -> str:
@@ -748,7 +822,8 @@ class Description:
         return saved_together(checked_path(directory), write)
 
     def __repr__(self) -> str:
-        return f"{self._head()}\n{short_frame(self.frame).to_string(index=False)}"
+        remark = f"{self.remark}\n" if self.remark else ""
+        return f"{self._head()}\n{remark}{short_frame(self.frame).to_string(index=False)}"
 
     def _repr_html_(self) -> str:
         return f"<div>{summary_html(self.frame, self._head())}</div>"
@@ -940,7 +1015,12 @@ def _chosen(
                 f"does not, say what it holds: kinds={{{name!r}: 'category'}}"
             )
         elif kind is None:
-            left_out[name] = f"of type {table.types[name]}, which has neither keys nor a range"
+            has_none = "null" in re.findall("[a-z]+", str(table.types[name]).lower())[-1:]
+            left_out[name] = (
+                "of a type without values: all of it is missing"
+                if has_none
+                else f"of type {table.types[name]}, which has neither keys nor a range"
+            )
         else:
             chosen[name] = kind
     if not chosen:

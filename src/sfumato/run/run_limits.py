@@ -139,6 +139,8 @@ class RunLimits:
     """Values of one person each, as expected by delta, from which on a description warns."""
     sure_range: float = 0.5
     """Share of simulated searches within an octave below which a range is said to be unsure."""
+    times_more: float = 20.0
+    """How many times the epsilon a description says would find a range: beyond, nobody has it."""
     described_columns: int = 100
     """Columns of one description: they share one budget, and are planned together in a minute."""
 

@@ -283,3 +283,38 @@ def test_infinite_values_and_a_large_delta_are_spoken_of():
     assert not sf.describe(table[["town"]], 8, 1e-6).frame.loc[0, "note"]
     with pytest.raises(TableError, match="identifiers"):
         sf.describe(table[["town"]].rename(columns={"town": "user_id"}))
+
+
+def test_of_columns_without_values_nothing_is_said(tmp_path):
+    """A type that holds none is left out; the mean of no values would be noise."""
+    nothing = {"points": "Int64", "income": "Float64", "day": "datetime64[us]"}
+    table = pd.DataFrame({name: pd.array([None] * 400, dtype=t) for name, t in nothing.items()})
+    table.assign(none=None, age=pd.array([30] * 400, "Int64")).to_parquet(tmp_path / "t.parquet")
+    described = sf.describe(tmp_path / "t.parquet", epsilon=20, delta=0)
+    rows = described.frame.set_index("column")
+    for name in nothing:
+        assert "nothing is said" in rows.loc[name, "note"]
+        assert rows.loc[name, ["mean", "median", "q25_low"]].isna().all()
+        assert rows.loc[name, "nulls_low"] <= 400 <= rows.loc[name, "nulls_high"]
+    assert rows.loc["age", "mean"] == pytest.approx(30, abs=2)
+    assert rows.loc["none", "note"] == "of a type without values: all of it is missing"
+    assert not described.remark  # types say how it was read
+
+
+def test_a_file_in_another_encoding_is_spoken_of(tmp_path):
+    lines = ["city;shop", *(["K\u00f6ln;Ring"] * 500), *(["Bonn;Markt"] * 200)]
+    (tmp_path / "t.csv").write_text("\n".join(lines), encoding="latin-1")
+    table = str(tmp_path / "t.csv")
+    wrong = sf.describe(table, epsilon=20)
+    assert "encoding=cp1252" in wrong.remark
+    assert "encoding=cp1252" in wrong.report()
+    assert "encoding=cp1252" in repr(wrong)
+    assert "more than half" in wrong.frame.set_index("column").loc["city", "note"]
+    assert not sf.describe(sf.CsvSource(table, encoding="latin-1"), epsilon=20).remark
+
+
+def test_numbers_in_another_writing_are_spoken_of(tmp_path):
+    lines = ["amount;n", *(f"{i % 900}.{i % 7:03},{i % 97:02};{i}" for i in range(600))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    noted = sf.describe(tmp_path / "t.csv", epsilon=20).frame.set_index("column")["note"]
+    assert "decimal, thousands" in noted["amount"]
