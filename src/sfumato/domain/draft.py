@@ -87,10 +87,11 @@ _IDENTIFIERS: Final = _set(
     "plate vin image picture"
 )
 _CATEGORIES: Final = _set(
-    "code type class category group status zip zipcode postcode postal plz postleitzahl sex gender "
-    "race ethnicity color colour kind brand make model city county region district neighbourhood "
-    "neighborhood state method mode channel segment department occupation job education marital "
-    "cut clarity quality condition reason result outcome grade gender species country currency language"
+    "code type class category group status zip zipcode postcode postal plz postleitzahl sex "
+    "gender race ethnicity color colour kind brand make model city county region district "
+    "neighbourhood neighborhood state method mode channel segment department occupation job "
+    "education marital cut clarity quality condition reason result outcome grade gender species "
+    "country currency language"
 )
 _TRUTHS: Final = _set(
     "flag indicator survived smoker deceased fraud churn churned active enabled verified deleted "
