@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from bench import everyday
@@ -34,3 +36,26 @@ def test_both_sides_answer_all_that_is_asked() -> None:
         for answered in (task.ours(table), task.theirs(table)):
             assert set(task.truth) <= set(dict(answered))
     assert len(dict(top.ours(table))) == len(dict(top.theirs(table))) == everyday.K
+
+
+def test_losses_by_law_are_those_of_many_releases() -> None:
+    """One key of n people, released by both sides; the twin is a threshold that is one lower."""
+    lawful = everyday.lawful_threshold()
+    assert lawful == 15
+    rng = np.random.default_rng(1)
+    noise = rng.geometric(1 - np.exp(-1), 10**6) - rng.geometric(1 - np.exp(-1), 10**6)
+    for n in (1, 12, 15, 40):
+        numbers = n + noise
+        lost = np.where(numbers >= lawful, abs(noise), n).mean()
+        assert everyday.their_loss(n, lawful) == pytest.approx(lost, rel=0.01)
+    assert everyday.our_loss(13) < everyday.their_loss(13, lawful)
+    assert everyday.our_loss(200) == pytest.approx(everyday.their_loss(200, lawful), rel=1e-4)
+    table = pd.DataFrame({"word": ["a"] * 14, "sex": "f"})
+    mean = np.mean([abs(everyday.our_crosstab(table).get(("a", "f"), 0) - 14) for _ in range(300)])
+    assert everyday.our_loss(14) == pytest.approx(mean, rel=0.25)
+
+
+def test_at_one_delta_less_is_lost_of_the_cross_tab_than_with_a_threshold() -> None:
+    ours, stated, lawfully = everyday.lost_by_law(everyday.people())
+    assert ours < 0.985 * lawfully
+    assert stated < ours < 1.005 * stated

@@ -8,7 +8,8 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 from flint import arb
-from scipy import integrate, special
+from scipy import integrate, sparse, special
+from scipy.optimize import linprog
 
 from sfumato.errors import PlanError
 from sfumato.privacy.noise_laws import (
@@ -215,3 +216,41 @@ def test_a_single_draw_of_unlike_blocks_has_the_wider_of_their_quantiles():
     both = NoiseTails.of([whole, smooth]).quantile([1.0], 0.95)[0]
     alone = NoiseTails.of([whole]).quantile([1.0], 0.95)[0]
     assert both == max(alone, laplace_mixture_quantile(1.0, 0.95))
+
+
+def least_variance(epsilon, delta, reach=40):
+    """The least E z^2 of noise on -reach to reach that is (epsilon, delta)-DP for steps of 1.
+
+    A linear program: the excess of each number over e^epsilon times its neighbour adds up to delta
+    at most. Numbers at the ends have no neighbour outside, so this bounds noise of any reach.
+    """
+    z = np.arange(-reach, reach + 1)
+    n = len(z)
+    up = sparse.eye(n - 1, n) - exp(epsilon) * sparse.eye(n - 1, n, k=1)
+    down = sparse.eye(n - 1, n, k=1) - exp(epsilon) * sparse.eye(n - 1, n)
+    excess = sparse.hstack([sparse.vstack([up, down]), -sparse.eye(2 * (n - 1))])
+    zeros, ones = np.zeros(n), np.ones(n - 1)
+    whole = [np.r_[zeros, ones, 0 * ones], np.r_[zeros, 0 * ones, ones]]
+    solved = linprog(
+        np.r_[z.astype(float) ** 2, np.zeros(2 * (n - 1))],
+        A_ub=sparse.vstack([excess, sparse.csr_matrix(np.array(whole))]),
+        b_ub=np.r_[np.zeros(2 * (n - 1)), delta, delta],
+        A_eq=sparse.csr_matrix(np.r_[np.ones(n), np.zeros(2 * (n - 1))][None]),
+        b_eq=[1],
+    )
+    return solved.fun
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1, 2])
+def test_no_noise_on_a_count_has_less_variance(epsilon):
+    """docs/proofs/discrete-laplace.md, Theorem 6; a delta of 1e-6 gains next to nothing."""
+    a = exp(-epsilon)
+    law = 2 * a / (1 - a) ** 2
+    assert least_variance(epsilon, 0.0) == pytest.approx(law, rel=1e-4)
+    assert least_variance(epsilon, 0.01) < 0.99 * law  # where delta is much, it is seen
+
+
+def test_a_small_delta_gains_next_to_nothing():
+    a = exp(-1)
+    gain = least_variance(1, 1e-6) / (2 * a / (1 - a) ** 2)
+    assert gain**0.5 == pytest.approx(0.99993, abs=1e-5)
