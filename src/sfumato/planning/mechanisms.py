@@ -47,6 +47,7 @@ from sfumato.strategy.one_attribute.hierarchies import hierarchy
 from sfumato.strategy.one_attribute.ordered import minimax_strategy, ordered
 from sfumato.strategy.one_attribute.windows import windows
 from sfumato.strategy.pieces import pieces
+from sfumato.strategy.product_parts import product_parts
 from sfumato.strategy.splits import entry_bits
 from sfumato.strategy.strategy_limits import LIMITS as STRATEGY_LIMITS
 from sfumato.strategy.trees import BRANCHINGS
@@ -210,6 +211,15 @@ def _by_interactions(workload: Workload, objective: Objective) -> Strategy | Non
     return None
 
 
+def _by_parts(workload: Workload, objective: Objective) -> Strategy | None:
+    """In parts that are measured as one product each."""
+    if objective == "max":
+        return None
+    with suppress(PlanError):
+        return product_parts(workload)
+    return None
+
+
 def _better(first: Strategy, second: Strategy, objective: Objective) -> Strategy:
     """The one with less error, with the greater of both lower bounds."""
     bounds = [b for b in (first.bound, second.bound) if b is not None]
@@ -286,12 +296,20 @@ def _of_products(workload: Workload, objective: Objective) -> Strategy:
     try:
         best = _by_structure(workload, objective)
     except TooLarge as why:
-        return _beyond_structure(workload, objective, why)
+        return _by_parts(workload, objective) or _beyond_structure(workload, objective, why)
     except PlanError:
-        if not _is_small(workload):
+        if _is_small(workload):
+            with portion(LIMITS.joint_steps):
+                return _joint(workload, objective)
+        parts = _by_parts(workload, objective)
+        if parts is None:
             raise
-        with portion(LIMITS.joint_steps):
-            return _joint(workload, objective)
+        return parts
+    if _gap(best, objective) <= LIMITS.far_ratio:
+        return best
+    parts = _by_parts(workload, objective)
+    if parts is not None:
+        best = _better(best, parts, objective)
     if _gap(best, objective) <= LIMITS.far_ratio:
         return best
     together = _by_interactions(workload, objective)

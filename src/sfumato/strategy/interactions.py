@@ -92,8 +92,11 @@ from sfumato.workload.workload import Workload
 __all__ = [
     "Interactions",
     "KroneckerReading",
+    "SolvedSet",
     "interaction_bound",
     "interactions",
+    "shared_blocks",
+    "solved_along",
 ]
 
 # Directions below this part of the greatest eigenvalue are left out of a polar factor: the others
@@ -500,7 +503,7 @@ class _Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class _SolvedSet:
+class SolvedSet:
     """What is measured along each attribute, or of all together; ``error`` is the weighted one."""
 
     measured: tuple[_Measured, ...]
@@ -518,23 +521,28 @@ class _Solver:
 
     is_rough: bool
     _made: dict[tuple[object, ...], _Measured]
+    bits: int = LIMITS.interaction_product_bits[0]
 
-    def of_set(self, queries: SetQueries) -> _SolvedSet:
+    def of_set(self, queries: SetQueries) -> SolvedSet:
         """The optimum of a set of attributes, or the best product along them."""
         weights = [part.weight for part in queries.parts]
         if queries.is_joint:
             keys = [part.key for part in queries.parts]
             one = self.of_rows(keys, [part.rows for part in queries.parts], weights)
-            return _SolvedSet((one,), _error([p.count for p in queries.parts], one, weights))
-        return self._by_attribute(queries)
+            return SolvedSet((one,), _error([p.count for p in queries.parts], one, weights))
+        return self.by_attribute(queries)
 
-    def _by_attribute(self, queries: SetQueries) -> _SolvedSet:
-        """Alternate: the error of a product along one attribute weighs the parts along another."""
+    def by_attribute(self, queries: SetQueries, known: Array | None = None) -> SolvedSet:
+        """Alternate: the error of a product along one attribute weighs the parts along another.
+
+        ``known`` errors of the parts (rows) along the attributes (columns) leave one round.
+        """
         parts, ways = queries.parts, range(len(queries.names))
-        errors = np.array([[float((t**2).sum()) for t in part.tables] for part in parts])
+        own_squares = [[float((t**2).sum()) for t in part.tables] for part in parts]
+        errors = np.array(own_squares if known is None else known, dtype=np.float64)
         squares = np.array([part.weight**2 for part in parts])
         measured: list[_Measured] = []
-        rounds = 1 if len(parts) == 1 else LIMITS.interaction_rounds
+        rounds = 1 if len(parts) == 1 or known is not None else LIMITS.interaction_rounds
         for _ in range(rounds):
             measured = []
             for i in ways:
@@ -547,31 +555,32 @@ class _Solver:
                 first = [int(np.flatnonzero(own == n)[0]) for n in range(len(number))]
                 tables = [parts[p].tables[i] for p in first]
                 alike = sizes if len(number) > 1 else [1.0]
-                one = self.of_rows(list(number), tables, alike, is_factor=len(ways) > 2)
+                one = self.of_rows(list(number), tables, alike, ways=len(ways))
                 ends = np.cumsum([0, *(len(t) for t in tables)])
                 sums = np.array([one.errors[a:b].sum() for a, b in pairwise(ends)])
                 errors[:, i] = sums[own]
                 measured.append(_placed(one, ends, own))
         total = float((squares * errors.prod(axis=1)).sum())
-        return _SolvedSet(tuple(measured), total)
+        return SolvedSet(tuple(measured), total)
 
     def of_rows(
         self,
         keys: Sequence[object],
         tables: Sequence[Array],
         weights: Sequence[float],
-        is_factor: bool = False,
+        ways: int = 1,
     ) -> _Measured:
         """The optimum of the rows of some tables, all rows of a table of one weight.
 
-        ``is_factor``: it is measured as a product with two or more others.
+        ``ways``: it is measured as one of so many factors of a product.
         """
-        key = (*keys, *weights, is_factor)
+        key = (*keys, *weights, ways)
         if key not in self._made:
             rows = tables[0] if len(tables) == 1 else np.concatenate(tables)
             sizes = np.repeat(weights, [len(t) for t in tables])
             rough = self.is_rough
-            self._made[key] = _estimated(rows, sizes) if rough else _solved(rows, sizes, is_factor)
+            most = max(self.bits // ways, LIMITS.interaction_bits[0]) if ways > 2 else None
+            self._made[key] = _estimated(rows, sizes) if rough else _solved(rows, sizes, most)
         return self._made[key]
 
 
@@ -606,18 +615,25 @@ def _triangle(rows: Array) -> Array:
     return np.asarray(np.linalg.qr(rows, mode="r"), dtype=np.float64)
 
 
-def _solved(rows: Array, weights: Array, is_factor: bool) -> _Measured:
-    """The optimum in whole numbers, of as few bits as may be."""
+def _solved(rows: Array, weights: Array, most: int | None) -> _Measured:
+    """The optimum in whole numbers, of as few bits as may be; of ``most`` as a factor of several.
+
+    Rows that span all cells are measured as combinations of cells, which are shorter.
+    """
     basis, coordinates, root, mixing = _root(rows, weights, LIMITS.matrix_tolerance)
-    whole = rows[basis].astype(np.int64)
-    common = np.gcd.reduce(whole, axis=1)
-    independent = (whole // common[:, None]).astype(np.float64)
-    coordinates, root, mixing = coordinates * common, root * common, mixing * common
+    if len(basis) == rows.shape[1]:
+        independent = np.eye(len(basis))
+        mixing, root, coordinates = mixing @ rows[basis], root @ rows[basis], rows
+    else:
+        whole = rows[basis].astype(np.int64)
+        common = np.gcd.reduce(whole, axis=1)
+        independent = (whole // common[:, None]).astype(np.float64)
+        coordinates, root, mixing = coordinates * common, root * common, mixing * common
     options = invertible_mixing(mixing, independent)
     ones = np.ones(len(root))
     finest = (LIMITS.entry_bits, LIMITS.matrix_rounding)
-    coarser = (LIMITS.interaction_bits, LIMITS.interaction_rounding)
-    how = coarser if is_factor else finest
+    coarser = tuple(b for b in LIMITS.interaction_bits if most is not None and b <= most)
+    how = finest if most is None else (coarser, LIMITS.interaction_rounding)
     entries = rounded_mixing(options, root, independent, ones, "rmse", *how)
     reach = float(np.abs(entries.astype(np.float64)).sum(axis=1).max() * np.abs(independent).max())
     if reach > EXACT:
@@ -777,22 +793,41 @@ def _built(
     queries: Mapping[Names, SetQueries],
     bound: float | None,
 ) -> Interactions:
-    """The blocks of all sets, with the best shares, and what every query reads of them."""
+    """The blocks of all sets; equal problems are solved once."""
     solver = _Solver(False, {})
-    solved: dict[tuple[object, ...], _SolvedSet] = {}
+    solved: dict[tuple[object, ...], SolvedSet] = {}
     for one in queries.values():
         if one.key not in solved:
             solved[one.key] = solver.of_set(one)
-    total = sum(sqrt(solved[one.key].error) for one in queries.values())
-    if max(s.column for s in solved.values()) > LIMITS.interaction_column:
+    pairs = [(one, solved[one.key]) for one in queries.values()]
+    return shared_blocks(workload, groups, pairs, bound)
+
+
+def solved_along(queries: SetQueries, errors: Array) -> SolvedSet:
+    """A set measured attribute by attribute, where the parts err by ``errors`` along each."""
+    for bits in LIMITS.interaction_product_bits:
+        solved = _Solver(False, {}, bits).by_attribute(queries, errors)
+        if solved.column <= LIMITS.interaction_column:
+            break
+    return solved
+
+
+def shared_blocks(
+    workload: Workload,
+    groups: Sequence[QueryGroup],
+    sets: Sequence[tuple[SetQueries, SolvedSet]],
+    bound: float | None,
+) -> Interactions:
+    """A block for every set, with the best shares, and what every query reads of them."""
+    total = sum(sqrt(part.error) for _, part in sets)
+    if max(part.column for _, part in sets) > LIMITS.interaction_column:
         raise TooLarge("measured products of interactions need more bits than noise is drawn with")
     blocks = []
     reads: list[list[tuple[Integers, int, KroneckerReading]]] = [[] for _ in workload.terms]
     shared: dict[tuple[object, ...], KroneckerReading] = {}
-    for b, (names, one) in enumerate(queries.items()):
-        part = solved[one.key]
+    for b, (one, part) in enumerate(sets):
         share = sqrt(sqrt(part.error) / part.column / total)
-        blocks.append(Block(_block_term(workload.domain, names, part), share))
+        blocks.append(Block(_block_term(workload.domain, one.names, part), share))
         for reader in one.readers:
             group = groups[reader.group]
             averages = tuple(average.tobytes() for _, average in reader.outside)
@@ -810,7 +845,7 @@ def _built(
     )
 
 
-def _block_term(domain: Domain, names: Names, solved: _SolvedSet) -> Term:
+def _block_term(domain: Domain, names: Names, solved: SolvedSet) -> Term:
     label = f"interactions {' x '.join(names) or 'total'}"
     if len(solved.measured) == 1:
         from scipy.sparse import csr_matrix
@@ -823,11 +858,11 @@ def _block_term(domain: Domain, names: Names, solved: _SolvedSet) -> Term:
 
 
 def _reading(
-    queries: SetQueries, solved: _SolvedSet, reader: PartReader, shape: tuple[int, ...]
+    queries: SetQueries, solved: SolvedSet, reader: PartReader, shape: tuple[int, ...]
 ) -> KroneckerReading:
     """How the rows of a group read a block."""
     parts: list[tuple[tuple[int, ...], Array]] = []
-    if queries.is_joint:
+    if len(solved.measured) == 1:
         first = sum(p.count for p in queries.parts[: reader.part])
         rows = solved.measured[0].reading[first : first + queries.parts[reader.part].count]
         parts.append((reader.inside, rows))

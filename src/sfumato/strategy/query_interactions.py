@@ -31,6 +31,7 @@ __all__ = [
     "QueryGroup",
     "SetQueries",
     "collected",
+    "digest_of",
     "kronecker",
     "query_groups",
 ]
@@ -80,45 +81,45 @@ def kronecker(tables: Iterable[Array]) -> Array:
     return out
 
 
-def query_groups(workload: Workload) -> list[QueryGroup]:
+def query_groups(workload: Workload, ways: int = LIMITS.interaction_ways) -> list[QueryGroup]:
     """The queries of every term, those of a list of conditions by the attributes of each.
 
-    Equal coefficients are held once.
+    Equal coefficients are held once; a query may look at ``ways`` attributes.
     """
     groups = []
     held: dict[bytes, Array] = {}
     listed: dict[tuple[str, str | int], Factor] = {}
     entries = 0
     for t, term in enumerate(workload.terms):
-        for rows, factors in _factors(term, listed):
+        for rows, factors in _factors(term, listed, ways):
             own = []
             for factor in factors:
                 if factor.digest not in held:
                     entries += factor.table.size
-                    _check_entries(term, factor.names, entries)
+                    _check_entries(term, factor.names, entries, ways)
                 own.append(replace(factor, table=held.setdefault(factor.digest, factor.table)))
             groups.append(QueryGroup(t, rows, tuple(own), term.weight))
     return groups
 
 
 def _factors(
-    term: Term, listed: dict[tuple[str, str | int], Factor]
+    term: Term, listed: dict[tuple[str, str | int], Factor], ways: int
 ) -> Iterator[tuple[Integers, list[Factor]]]:
     """Rows of a term and their factors; ``listed`` has those of query sets that came before."""
     product = term.as_product()
     if product is not None:
-        _check_entries(term, product.attributes, 0)
+        _check_entries(term, product.attributes, 0, ways)
         factors = []
         for name, queries in product.factors:
             if (name, queries.key) not in listed:
-                _check_entries(term, (name,), queries.rows * queries.size)
+                _check_entries(term, (name,), queries.rows * queries.size, ways)
                 table = np.asarray(queries.dense(), dtype=np.float64)
                 listed[name, queries.key] = _factor((name,), table, queries.fraction_bits)
             factors.append(listed[name, queries.key])
         yield np.arange(term.rows), factors
         return
     for names, rows in _by_attributes(term).items():
-        _check_entries(term, names, len(rows) * term.domain.cells(names))
+        _check_entries(term, names, len(rows) * term.domain.cells(names), ways)
         if conditions := term.as_conditions():
             truth = [cell_truth(term.domain, conditions[i], names) for i in rows]
             table = np.array(truth, dtype=np.float64).reshape(len(rows), -1)
@@ -141,11 +142,11 @@ def _by_attributes(term: Term) -> dict[Names, Integers]:
     return {names: np.array(held, dtype=np.int64) for names, held in rows.items()}
 
 
-def _check_entries(term: Term, names: Names, entries: int) -> None:
-    if len(names) > LIMITS.interaction_ways or entries > LIMITS.interaction_entries:
+def _check_entries(term: Term, names: Names, entries: int, ways: int) -> None:
+    if len(names) > ways or entries > LIMITS.interaction_entries:
         raise TooLarge(
             f"group {term.name!r} has queries on {len(names)} attributes; interactions are listed "
-            f"for at most {LIMITS.interaction_ways} attributes a query and for "
+            f"for at most {ways} attributes a query and for "
             f"{LIMITS.interaction_entries:,} different coefficients, not {entries:,}"
         )
 

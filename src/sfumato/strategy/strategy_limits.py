@@ -91,6 +91,8 @@ class StrategyLimits:
     """Cells of the table that one block of a product is measured on."""
     product_rounds: int = 5
     """Rounds over the attributes of a product; few improve after the second."""
+    product_steps: float = 2.0**35
+    """Multiplications of the search for parts: two seconds."""
     product_gain: float = 1e-4
     """Relative gain of a round below which no further one is made."""
 
@@ -402,6 +404,8 @@ class StrategyLimits:
     """Queries or cells of a group whose polar factor is found for a lower bound."""
     interaction_bits: tuple[int, ...] = (4, 5, 6, 7, 8, 10, 12, 14)
     """Bits of integers along one of three or more attributes: their product is measured."""
+    interaction_product_bits: tuple[int, ...] = (56, 44, 36, 28)
+    """Bits of a product of such integers, less where its columns are too long."""
     interaction_rounding: float = 2e-3
     """Part of the error that rounding such integers may add."""
     interaction_column: float = 2.0**100
@@ -414,6 +418,23 @@ class StrategyLimits:
     """Whole weights of a cell on average on the way to oblique ones: fine enough, of few bits."""
     interaction_parts: tuple[float, ...] = (0.25, 0.5, 1.0)
     """Ways from equal weights of cells to those of the optimum of each attribute that are tried."""
+    # product_parts
+    parts_terms: int = 16
+    """Groups of queries among which parts are searched for: some hundred parts are compared."""
+    parts_cells: int = 2**9
+    """Cells of an attribute of such a part: its optimum takes a tenth of a second."""
+    parts_tolerance: float = 1e-3
+    """Of the optima that compare parts."""
+    parts_rounds: int = 4
+    """Rounds over the attributes of a part: further ones change less than the tolerance."""
+    parts_steps: float = 2.0**35
+    """Multiplications of the search for parts: two seconds."""
+    parts_gain: float = 1e-3
+    """Relative gain of a change of parts below which it is not made."""
+    direction_numbers: int = 2**25
+    """Cells times groups of a bound by directions: a quarter of a gigabyte."""
+    direction_rounds: int = 15
+    """Rounds of cell weights for that bound."""
     # matrix
     matrix_tolerance: float = 7e-5
     """Leaves room for rounding to integers below 1.0001."""

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unions of products in parts: the terms of a part share one product of matrices.
+
+A part measures ``M = (x)_i M_i`` and answers each of its terms by ``(x)_i F_ti M_i^+``. With
+``e_ti`` the squared error of the queries of term t along attribute i, at columns of length 1, its
+error is ``sum_t w_t^2 prod_i e_ti``: along one attribute a weighted sum of errors, solved to the
+certified optimum (``solve/nuclear.py``), and so in turn along each until they agree. Parts share
+the noise at best: with the errors E_p it is ``(sum_p sqrt(E_p))^2``. Which terms are a part is
+searched for by merging parts and moving terms between them, with errors that need no cell of two
+attributes together. For one term it is the optimum; McKenna, Miklau, Hay and Machanavajjhala 2018
+("Optimizing error of high-dimensional statistical queries under differential privacy") have
+products and unions of these with other matrices.
+
+``direction_bound`` is a lower bound on the error of every strategy, from as many directions as
+there are cells. With cell weights ``v = (x) v_i`` of sum 1, ``D = diag(v)`` and any orthonormal
+basis ``q_l`` of products ``(x) q_i``, let ``H_t = (D^1/2 F_t'F_t D^1/2)^1/2 = (x) H_ti`` and
+``h_tl = prod_i q_i'H_ti q_i``. Then
+
+    ( sum_l sqrt( sum_t w_t^2 h_tl^2 ) )^2  <=  k gamma^2.
+
+*Proof.* The nuclear norm of ``M = F D^1/2`` is the greatest ``tr(W'M)`` over contractions W. Let
+U_t be the polar factor of ``F_t D^1/2 = U_t H_t``, ``C_t = sum_l c_tl q_l q_l'`` with
+``sum_t c_tl^2 <= 1`` for every l, and ``W_t = U_t C_t``. Then ``sum_t W_t'W_t <= sum_t C_t^2 <= I``
+and ``tr(W'M) = sum_l sum_t c_tl w_t h_tl``; the best c (Cauchy-Schwarz) give the sum. A smaller H
+gives a smaller bound, so roots may be rounded down.
+
+The pinching of ``pieces.pinched_bound`` has two projections along every attribute where this has
+one for every direction; it is better where the roots H_ti of different terms have nearly the same
+eigenvectors, as running totals, ranges, windows and cells of one attribute do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from math import prod, sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from sfumato.errors import TooLarge
+from sfumato.solve.effort import EIGEN, must_stop, portion, spend
+from sfumato.solve.nuclear import EIGEN_ROUNDING, best_root
+from sfumato.strategy.interactions import Interactions, shared_blocks, solved_along
+from sfumato.strategy.query_interactions import (
+    Factor,
+    InteractionPart,
+    PartReader,
+    QueryGroup,
+    SetQueries,
+    digest_of,
+    query_groups,
+)
+from sfumato.strategy.strategy_limits import LIMITS
+from sfumato.types import Array, Names
+from sfumato.workload.workload import Workload
+
+__all__ = ["ProductParts", "direction_bound", "product_parts"]
+
+ROUND_DOWN = 1 - 1e-9  # products and sums of up to 2^26 rounded numbers
+
+Part = frozenset[int]
+
+
+class ProductParts(Interactions):
+    """One block per part: a product of matrices, read by products."""
+
+    _algorithm: ClassVar[str] = "products"
+
+
+def product_parts(workload: Workload) -> ProductParts:
+    """The strategy of the best parts that are found, for the mean error.
+
+    Args:
+        workload: A union of products.
+
+    Returns:
+        The strategy, with its lower bound.
+
+    Raises:
+        TooLarge: Terms or cells along an attribute are too many, or a term is no product.
+    """
+    groups = _groups(workload)
+    axes = _axes(workload, groups)
+    search = _Search(groups, axes)
+    with portion(LIMITS.parts_steps):
+        parts = search.best()
+        is_stopped = must_stop()
+    if is_stopped:  # the errors of these parts may be those of an optimum that was broken off
+        search = _Search(groups, axes)
+    bound = direction_bound(groups, axes) or None
+    extended: list[QueryGroup] = list(groups)
+    sets = []
+    for part in parts:
+        names = search.names(part)
+        for t in sorted(part):
+            extended[t] = _extended(groups[t], names, workload)
+        queries = _asked(extended, sorted(part), names)
+        sets.append((queries, solved_along(queries, search.errors(part))))
+    shared = shared_blocks(workload, extended, sets, bound)
+    return ProductParts(
+        shared.mechanism, shared.noise, workload, shared.blocks, shared.reads, bound=bound
+    )
+
+
+def _groups(workload: Workload) -> list[QueryGroup]:
+    if len(workload.terms) > LIMITS.parts_terms:
+        raise TooLarge(
+            f"{len(workload.terms)} groups; parts of products are searched for among at most "
+            f"{LIMITS.parts_terms}"
+        )
+    if any(t.as_product() is None for t in workload.terms):
+        raise TooLarge("a group is not a product of query sets")
+    for name in workload.domain.in_order(n for t in workload.terms for n in t.attributes):
+        if workload.domain[name].size > LIMITS.parts_cells:
+            raise TooLarge(
+                f"the attribute {name!r} has {workload.domain[name].size:,} cells; parts of "
+                f"products have at most {LIMITS.parts_cells:,} along each"
+            )
+    if not any(t.attributes for t in workload.terms):
+        raise TooLarge("the total alone is no union of products along attributes")
+    return query_groups(workload, ways=len(workload.domain.names))
+
+
+def _extended(group: QueryGroup, names: Names, workload: Workload) -> QueryGroup:
+    """The group with the total of every attribute of its part that it does not ask about."""
+    own = {f.names[0]: f for f in group.factors}
+    factors = tuple(own.get(n) or _total(n, workload.domain[n].size) for n in names)
+    return QueryGroup(group.term, group.rows, factors, group.weight)
+
+
+def _total(name: str, size: int) -> Factor:
+    ones = np.ones((1, size))
+    return Factor((name,), ones, 0, digest_of(ones))
+
+
+def _asked(groups: Sequence[QueryGroup], terms: Sequence[int], names: Names) -> SetQueries:
+    """A part as queries on one set of attributes, in whole numbers."""
+    parts, readers = [], []
+    for number, t in enumerate(terms):
+        factors = groups[t].factors
+        divisor = float(2.0 ** sum(f.bits for f in factors))
+        tables = tuple(np.ldexp(f.table, f.bits) for f in factors)
+        key = tuple(f.digest for f in factors)
+        parts.append(InteractionPart(tables, key, groups[t].weight / divisor))
+        readers.append(PartReader(t, number, tuple(range(len(factors))), (), divisor))
+    cells = prod(f.table.shape[1] for f in groups[terms[0]].factors)
+    return SetQueries(names, cells, tuple(parts), tuple(readers))
+
+
+# One attribute
+
+
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """The different Gram matrices of an attribute, and which of them each term has."""
+
+    name: str
+    grams: tuple[Array, ...]
+    used: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of cells."""
+        return len(self.grams[0])
+
+
+def _axes(workload: Workload, groups: Sequence[QueryGroup]) -> list[_Axis]:
+    """One for every attribute that is asked about; the total is the first Gram matrix of each."""
+    axes = []
+    for name in workload.domain.in_order({n for g in groups for n in g.names}):
+        size = workload.domain[name].size
+        grams, number = [np.ones((size, size))], {b"": 0}
+        used = []
+        for group in groups:
+            factor = next((f for f in group.factors if f.names == (name,)), None)
+            if factor is None:
+                used.append(0)
+                continue
+            if factor.digest not in number:
+                number[factor.digest] = len(grams)
+                grams.append(np.asarray(factor.table.T @ factor.table))
+            used.append(number[factor.digest])
+        axes.append(_Axis(name, tuple(grams), tuple(used)))
+    return axes
+
+
+def _inverse(gram: Array) -> Array:
+    """``X^-1`` of the optimum for queries of this Gram matrix, at columns of length 1."""
+    values, vectors = np.linalg.eigh(gram)
+    is_some = values > values[-1] * LIMITS.dependent_part
+    root = (vectors[:, is_some] * np.sqrt(values[is_some])).T
+    used = np.abs(root).max(axis=0) > LIMITS.dependent_part * np.abs(root).max()
+    tolerance = LIMITS.parts_tolerance
+    measured = best_root(root[:, used], np.ones(len(root)), "rmse", tolerance).mixing @ root
+    back = np.linalg.pinv(measured)
+    return np.asarray(back @ back.T * float((measured**2).sum(axis=0).max()), dtype=np.float64)
+
+
+# Which terms are a part
+
+
+@dataclass
+class _Search:
+    """Errors of parts, each found once."""
+
+    groups: Sequence[QueryGroup]
+    axes: Sequence[_Axis]
+    _made: dict[Part, Array] = field(default_factory=dict)
+    _alone: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def names(self, part: Part) -> Names:
+        """The attributes that some term of a part asks about; one for the total alone."""
+        return tuple(a.name for a in self._axes_of(part))
+
+    def _axes_of(self, part: Part) -> list[_Axis]:
+        return [a for a in self.axes if any(a.used[t] for t in part)] or [self.axes[0]]
+
+    def root(self, part: Part) -> float:
+        """The root of its squared error: what counts where parts share the noise."""
+        return sqrt(float((self._squares(part) * self.errors(part).prod(axis=1)).sum()))
+
+    def _squares(self, part: Part) -> Array:
+        return np.array([self.groups[t].weight ** 2 for t in sorted(part)])
+
+    def errors(self, part: Part) -> Array:
+        """``e_ti``: a row for each term, a column for each attribute of the part."""
+        if part not in self._made:
+            self._made[part] = self._alternated(part)
+        return self._made[part]
+
+    def _alternated(self, part: Part) -> Array:
+        terms, axes = sorted(part), self._axes_of(part)
+        errors = np.array([[self._least(a, a.used[t]) for a in axes] for t in terms])
+        errors = errors.reshape(len(terms), len(axes))
+        if len(terms) == 1:
+            return errors
+        squares = self._squares(part)
+        for _ in range(LIMITS.parts_rounds):
+            for i, axis in enumerate(axes):
+                used = [axis.used[t] for t in terms]
+                if len(set(used)) == 1:
+                    continue
+                others = squares * np.prod(np.delete(errors, i, axis=1), axis=1)
+                weights = np.bincount(used, others / others.max(), len(axis.grams))
+                pairs = zip(weights, axis.grams, strict=True)
+                none = np.zeros((axis.size, axis.size))
+                inverse = _inverse(sum((w * g for w, g in pairs if w), none))
+                sums = {u: float((axis.grams[u] * inverse).sum()) for u in set(used)}
+                errors[:, i] = [sums[u] for u in used]
+            if must_stop():
+                break
+        return errors
+
+    def _least(self, axis: _Axis, number: int) -> float:
+        """The least error of the queries of one Gram matrix by itself."""
+        key = (self.axes.index(axis), number)
+        if key not in self._alone:
+            gram = axis.grams[number]
+            self._alone[key] = float((gram * _inverse(gram)).sum())
+        return self._alone[key]
+
+    def best(self) -> list[Part]:
+        """The parts of the least error, from all terms apart and from all of them together."""
+        every = range(len(self.groups))
+        starts = [[frozenset([t]) for t in every], [frozenset(every)]]
+        ends = [self._improved(parts) for parts in starts]
+        return min(ends, key=self._total)
+
+    def _total(self, parts: Sequence[Part]) -> float:
+        return sum(self.root(part) for part in parts)
+
+    def _improved(self, parts: list[Part]) -> list[Part]:
+        """By the best change, as long as one gains."""
+        while not must_stop():
+            now = self._total(parts)
+            changed = min(self._changes(parts), key=self._total, default=parts)
+            if self._total(changed) >= now * (1 - LIMITS.parts_gain):
+                return parts
+            parts = changed
+        return parts
+
+    def _changes(self, parts: list[Part]) -> Iterator[list[Part]]:
+        """Two parts become one, a term goes to another part, or to one of its own."""
+        for i, first in enumerate(parts):
+            rest = parts[:i] + parts[i + 1 :]
+            for second in parts[i + 1 :]:
+                yield [first | second, *(p for p in rest if p is not second)]
+            if len(first) == 1:
+                continue
+            for t in sorted(first):
+                left = first - {t}
+                yield [left, frozenset([t]), *rest]
+                for j, other in enumerate(rest):
+                    yield [left, other | {t}, *rest[:j], *rest[j + 1 :]]
+
+
+# The lower bound
+
+
+def direction_bound(groups: Sequence[QueryGroup], axes: Sequence[_Axis]) -> float:
+    """A lower bound on the weighted squared error at unit noise; 0 where there are too many cells.
+
+    The cell weights go towards those of a nearly optimal X: at the optimum they are its column
+    norms before scaling. The basis is that of the eigenvectors of a mean of the roots, each term
+    weighted by its part of the bound.
+    """
+    cells = prod(a.size for a in axes)
+    if cells * len(groups) > LIMITS.direction_numbers:
+        return 0.0
+    weights = [np.full(a.size, 1 / a.size) for a in axes]
+    shares = np.ones(len(groups))
+    best = 0.0
+    for _ in range(LIMITS.direction_rounds):
+        bases, along = [], []
+        for axis, v in zip(axes, weights, strict=True):
+            basis, parts = _directions(axis, v, shares)
+            bases.append(basis)
+            along.append(parts)
+        squares = np.array([g.weight**2 * _outer(along, axes, t) for t, g in enumerate(groups)])
+        spend(4.0 * squares.size)
+        roots = np.sqrt(squares.sum(axis=0))
+        value = float(roots.sum())
+        best = max(best, value)
+        inverse = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)
+        shares = (squares * inverse).reshape(len(groups), -1).sum(axis=1) / value
+        weights = _columns(bases, roots)
+        if must_stop():
+            break
+    return best**2 * ROUND_DOWN
+
+
+def _outer(along: Sequence[Sequence[Array]], axes: Sequence[_Axis], term: int) -> Array:
+    """The squares ``h_tl^2`` of a term, for all directions."""
+    own = (parts[axis.used[term]] ** 2 for parts, axis in zip(along, axes, strict=True))
+    return np.asarray(reduce(np.multiply.outer, own, np.ones(())), dtype=np.float64)
+
+
+def _directions(axis: _Axis, v: Array, shares: Array) -> tuple[Array, list[Array]]:
+    """A basis along an attribute, and ``q'H q`` of every Gram matrix for each of its vectors."""
+    s = np.sqrt(v)
+    by_gram = np.bincount(axis.used, shares, len(axis.grams))
+    roots, mean = [], np.zeros((axis.size, axis.size))
+    for gram, share in zip(axis.grams, by_gram, strict=True):
+        spend(EIGEN * float(axis.size) ** 3)
+        values, vectors = np.linalg.eigh(gram * np.outer(s, s))
+        # Not above the root itself: it is monotone in the order of positive matrices.
+        off = values[-1] * len(s) * EIGEN_ROUNDING
+        root = (vectors * np.sqrt(np.maximum(values - off, 0.0))) @ vectors.T
+        roots.append(root)
+        mean += root * (share / max(float(np.trace(root)), 1e-300))
+    basis = np.linalg.eigh(mean)[1]
+    return basis, [np.maximum(np.einsum("ij,ij->j", basis, r @ basis), 0.0) for r in roots]
+
+
+def _columns(bases: Sequence[Array], sizes: Array) -> list[Array]:
+    """The diagonal of ``sum_l h_l q_l q_l'`` summed over all attributes but one, for each."""
+    out = []
+    every = range(sizes.ndim)
+    for i, basis in enumerate(bases):
+        along = sizes.sum(axis=tuple(j for j in every if j != i))
+        column = (basis**2) @ along
+        out.append(column / column.sum())
+    return out
