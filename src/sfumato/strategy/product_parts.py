@@ -16,13 +16,18 @@ there are cells. With cell weights ``v = (x) v_i`` of sum 1, ``D = diag(v)`` and
 basis ``q_l`` of products ``(x) q_i``, let ``H_t = (D^1/2 F_t'F_t D^1/2)^1/2 = (x) H_ti`` and
 ``h_tl = prod_i q_i'H_ti q_i``. Then
 
-    ( sum_l sqrt( sum_t w_t^2 h_tl^2 ) )^2  <=  k gamma^2.
+    ( sum_l sqrt( sum_t w_t^2 h_tl^2 ) )^2  <=  k gamma^2.                                    (1)
 
 *Proof.* The nuclear norm of ``M = F D^1/2`` is the greatest ``tr(W'M)`` over contractions W. Let
 U_t be the polar factor of ``F_t D^1/2 = U_t H_t``, ``C_t = sum_l c_tl q_l q_l'`` with
 ``sum_t c_tl^2 <= 1`` for every l, and ``W_t = U_t C_t``. Then ``sum_t W_t'W_t <= sum_t C_t^2 <= I``
 and ``tr(W'M) = sum_l sum_t c_tl w_t h_tl``; the best c (Cauchy-Schwarz) give the sum. A smaller H
 gives a smaller bound, so roots may be rounded down.
+
+Some attributes E may keep all of their cells: with q_l of the others, ``C_t = sum_l q_l q_l' (x)
+C_tl`` and ``sum_t C_tl'C_tl <= I``, the best C_tl are polar factors, and
+
+    ( sum_l tr( sum_t w_t^2 h_tl^2 (x)_{i in E} D_i^1/2 F_ti'F_ti D_i^1/2 )^1/2 )^2  <=  k gamma^2.
 
 The pinching of ``pieces.pinched_bound`` has two projections along every attribute where this has
 one for every direction; it is better where the roots H_ti of different terms have nearly the same
@@ -31,7 +36,7 @@ eigenvectors, as running totals, ranges, windows and cells of one attribute do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from math import prod, sqrt
@@ -50,6 +55,7 @@ from sfumato.strategy.query_interactions import (
     QueryGroup,
     SetQueries,
     digest_of,
+    kronecker,
     query_groups,
 )
 from sfumato.strategy.strategy_limits import LIMITS
@@ -299,59 +305,101 @@ class _Search:
 # The lower bound
 
 
+@dataclass(frozen=True, eq=False)
+class _Directions:
+    """Cell weights of every attribute, a basis along it, and what it says of each Gram matrix.
+
+    ``sizes[i][n]`` are ``q'H q`` of Gram matrix n of attribute i; ``value`` is the root of the
+    bound with a direction for every cell, ``shares`` the parts of it that the terms have.
+    """
+
+    weights: list[Array]
+    sizes: list[list[Array]]
+    value: float
+    shares: Array
+    columns: list[Array]
+
+
 def direction_bound(groups: Sequence[QueryGroup], axes: Sequence[_Axis]) -> float:
     """A lower bound on the weighted squared error at unit noise; 0 where there are too many cells.
 
-    The cell weights go towards those of a nearly optimal X: at the optimum they are its column
-    norms before scaling. The basis is that of the eigenvectors of a mean of the roots, each term
-    weighted by its part of the bound.
+    Args:
+        groups: Products, one for each term, and
+        axes: the attributes that they ask about.
+
+    Returns:
+        The best bound of some cell weights and bases. The weights go towards those of a nearly
+        optimal X: at the optimum they are its column norms before scaling. The basis is that of the
+        eigenvectors of a mean of the roots, each term weighted by its part of the bound. Where
+        these vectors tell terms badly apart, attributes keep all of their cells.
     """
-    cells = prod(a.size for a in axes)
-    if cells * len(groups) > LIMITS.direction_numbers:
+    if prod(a.size for a in axes) * len(groups) > LIMITS.direction_numbers:
         return 0.0
     weights = [np.full(a.size, 1 / a.size) for a in axes]
-    shares = np.ones(len(groups))
-    best = 0.0
+    best = _directions(groups, axes, weights, np.ones(len(groups)))
+    now = best
     for _ in range(LIMITS.direction_rounds):
-        bases, along = [], []
-        for axis, v in zip(axes, weights, strict=True):
-            basis, parts = _directions(axis, v, shares)
-            bases.append(basis)
-            along.append(parts)
-        squares = np.array([g.weight**2 * _outer(along, axes, t) for t, g in enumerate(groups)])
-        spend(4.0 * squares.size)
-        roots = np.sqrt(squares.sum(axis=0))
-        value = float(roots.sum())
-        best = max(best, value)
-        inverse = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)
-        shares = (squares * inverse).reshape(len(groups), -1).sum(axis=1) / value
-        weights = _columns(bases, roots)
         if must_stop():
             break
-    return best**2 * ROUND_DOWN
+        now = _directions(groups, axes, now.columns, now.shares)
+        best = max(best, now, key=lambda d: d.value)
+    return _with_whole_attributes(groups, axes, best) ** 2 * ROUND_DOWN
 
 
-def _outer(along: Sequence[Sequence[Array]], axes: Sequence[_Axis], term: int) -> Array:
-    """The squares ``h_tl^2`` of a term, for all directions."""
-    own = (parts[axis.used[term]] ** 2 for parts, axis in zip(along, axes, strict=True))
-    return np.asarray(reduce(np.multiply.outer, own, np.ones(())), dtype=np.float64)
+def _directions(
+    groups: Sequence[QueryGroup],
+    axes: Sequence[_Axis],
+    weights: Sequence[Array],
+    shares: Array,
+) -> _Directions:
+    bases, sizes = [], []
+    for axis, v in zip(axes, weights, strict=True):
+        basis, parts = _basis(axis, v, shares)
+        bases.append(basis)
+        sizes.append(parts)
+    every = range(len(axes))
+    squares = np.array([_squares(groups, axes, sizes, t, every) for t in range(len(groups))])
+    spend(4.0 * squares.size)
+    roots = np.sqrt(squares.sum(axis=0))
+    value = float(roots.sum())
+    inverse = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)
+    own = (squares * inverse).reshape(len(groups), -1).sum(axis=1) / value
+    return _Directions(list(weights), sizes, value, own, _columns(bases, roots))
 
 
-def _directions(axis: _Axis, v: Array, shares: Array) -> tuple[Array, list[Array]]:
+def _squares(
+    groups: Sequence[QueryGroup],
+    axes: Sequence[_Axis],
+    sizes: Sequence[Sequence[Array]],
+    term: int,
+    chosen: Iterable[int],
+) -> Array:
+    """``w_t^2 h_tl^2`` of a term, for all directions of the chosen attributes."""
+    own = (sizes[i][axes[i].used[term]] ** 2 for i in chosen)
+    first = np.array(groups[term].weight ** 2)
+    return np.asarray(reduce(np.multiply.outer, own, first), dtype=np.float64)
+
+
+def _basis(axis: _Axis, v: Array, shares: Array) -> tuple[Array, list[Array]]:
     """A basis along an attribute, and ``q'H q`` of every Gram matrix for each of its vectors."""
-    s = np.sqrt(v)
     by_gram = np.bincount(axis.used, shares, len(axis.grams))
     roots, mean = [], np.zeros((axis.size, axis.size))
-    for gram, share in zip(axis.grams, by_gram, strict=True):
+    for gram, share in zip(_weighted(axis, v), by_gram, strict=True):
         spend(EIGEN * float(axis.size) ** 3)
-        values, vectors = np.linalg.eigh(gram * np.outer(s, s))
+        values, vectors = np.linalg.eigh(gram)
         # Not above the root itself: it is monotone in the order of positive matrices.
-        off = values[-1] * len(s) * EIGEN_ROUNDING
+        off = values[-1] * len(v) * EIGEN_ROUNDING
         root = (vectors * np.sqrt(np.maximum(values - off, 0.0))) @ vectors.T
         roots.append(root)
-        mean += root * (share / max(float(np.trace(root)), 1e-300))
+        mean += root * (share / max(float(np.trace(root)), np.finfo(np.float64).tiny))
     basis = np.linalg.eigh(mean)[1]
     return basis, [np.maximum(np.einsum("ij,ij->j", basis, r @ basis), 0.0) for r in roots]
+
+
+def _weighted(axis: _Axis, v: Array) -> list[Array]:
+    """``D^1/2 F'F D^1/2`` of every Gram matrix."""
+    s = np.sqrt(v)
+    return [np.asarray(gram * np.outer(s, s), dtype=np.float64) for gram in axis.grams]
 
 
 def _columns(bases: Sequence[Array], sizes: Array) -> list[Array]:
@@ -363,3 +411,54 @@ def _columns(bases: Sequence[Array], sizes: Array) -> list[Array]:
         column = (basis**2) @ along
         out.append(column / column.sum())
     return out
+
+
+def _with_whole_attributes(
+    groups: Sequence[QueryGroup], axes: Sequence[_Axis], at: _Directions
+) -> float:
+    """The root of the bound with matrices over all cells of some attributes: the best found.
+
+    Attributes join as long as that gains and does not take too long.
+    """
+    whole: tuple[int, ...] = ()
+    best = at.value
+    cells = prod(a.size for a in axes)
+    grams = [_weighted(axis, v) for axis, v in zip(axes, at.weights, strict=True)]
+    while not must_stop():
+        options = []
+        for i in range(len(axes)):
+            more = tuple(sorted({*whole, i}))
+            side = prod(axes[j].size for j in more)
+            if i not in whole and cells * side**2 <= LIMITS.direction_multiplications:
+                options.append((_of_whole(groups, axes, at.sizes, grams, more), more))
+        value, more = max(options, default=(0.0, ()))
+        is_better = value > best * (1 + LIMITS.direction_gain)
+        best = max(best, value)
+        if not is_better:
+            break
+        whole = more
+    return best
+
+
+def _of_whole(
+    groups: Sequence[QueryGroup],
+    axes: Sequence[_Axis],
+    sizes: Sequence[Sequence[Array]],
+    grams: Sequence[Sequence[Array]],
+    whole: tuple[int, ...],
+) -> float:
+    """``sum_l tr (sum_t w_t^2 h_tl^2 (x)_{i in whole} D_i^1/2 F_ti'F_ti D_i^1/2)^1/2``."""
+    rest = [i for i in range(len(axes)) if i not in whole]
+    terms = range(len(groups))
+    matrices = np.array([kronecker(grams[i][axes[i].used[t]] for i in whole) for t in terms])
+    factors = np.array([_squares(groups, axes, sizes, t, rest).reshape(-1) for t in terms])
+    side = matrices.shape[1]
+    spend(EIGEN * float(side) ** 3 * factors.shape[1])
+    step = max(1, LIMITS.numbers_at_once // side**2)
+    total = 0.0
+    for first in range(0, factors.shape[1], step):
+        sums = np.tensordot(factors[:, first : first + step], matrices, axes=(0, 0))
+        values = np.linalg.eigvalsh(sums)
+        off = values[:, -1:] * side * EIGEN_ROUNDING
+        total += float(np.sqrt(np.maximum(values - off, 0.0)).sum())
+    return total

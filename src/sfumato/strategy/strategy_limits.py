@@ -435,6 +435,10 @@ class StrategyLimits:
     """Cells times groups of a bound by directions: a quarter of a gigabyte."""
     direction_rounds: int = 15
     """Rounds of cell weights for that bound."""
+    direction_multiplications: int = 2**29
+    """Cells times the squared cells of attributes that it keeps whole: a second."""
+    direction_gain: float = 1e-3
+    """Relative gain from which further attributes are tried as well."""
     # matrix
     matrix_tolerance: float = 7e-5
     """Leaves room for rounding to integers below 1.0001."""
