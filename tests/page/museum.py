@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
-import subprocess
+import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from threading import Thread
 
@@ -128,7 +133,30 @@ class Museum:
     address: str
     folder: Path
     log: list[str]
-    process: subprocess.Popen[str]
+    process: ForkServerProcess
+
+    def stop(self) -> None:
+        """Ask it to end, as an operator does, and wait for that."""
+        self.process.terminate()
+        self.process.join(60)
+
+
+@cache
+def _forks() -> ForkServerContext:
+    """Children of one process that has imported all that a server does; a start takes seconds."""
+    context = multiprocessing.get_context("forkserver")
+    needed = ["sfumato.cli.main", "sfumato_web.app", "sfumato_web.page", "ibis", "duckdb"]
+    context.set_forkserver_preload([*needed, "tests.page.museum"])
+    return context
+
+
+def _serve(arguments: Sequence[str], before: str, log: Connection) -> None:
+    """``python -m sfumato`` with these arguments, after some Python; errors go to the log."""
+    os.dup2(log.fileno(), 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    exec(before, {})  # noqa: S102
+    sys.argv = ["sfumato", *arguments]
+    runpy.run_module("sfumato", run_name="__main__", alter_sys=True)
 
 
 @contextmanager
@@ -137,27 +165,31 @@ def museum_server(
 ) -> Iterator[Museum]:
     """Start the server on a free port (or this one), as a user would; stop it at the end.
 
-    ``before`` is Python that runs in its process before it starts.
+    ``before`` is Python that runs in its process before it starts. ``tests/http/test_obeyed.py``
+    starts a whole program.
     """
     config = write_museum(folder, number_is_public=number_is_public)
-    run = "import runpy; runpy.run_module('sfumato', run_name='__main__', alter_sys=True)"
-    program = ["-c", f"{before}\n{run}"] if before else ["-m", "sfumato"]
-    command = [sys.executable, *program, "serve", str(config), "--port", str(port)]
+    reads, writes = multiprocessing.Pipe(duplex=False)
+    arguments = ["serve", str(config), "--port", str(port)]
+    process = _forks().Process(target=_serve, args=(arguments, before, writes))
+    process.start()
+    writes.close()
     log: list[str] = []
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            port = 0
-            for line in process.stderr:
+    found = None
+    try:
+        with os.fdopen(os.dup(reads.fileno())) as lines:
+            for line in lines:
                 log.append(line)
                 found = re.search(r"running on http://127\.0\.0\.1:(\d+)", line)
                 if found:
-                    port = int(found[1])
                     break
-            assert port, "the server did not start:\n" + "".join(log)
-            reading = Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
+            assert found, "the server did not start:\n" + "".join(log)
+            reading = Thread(target=lambda: log.extend(lines), daemon=True)
             reading.start()
-            yield Museum(f"http://127.0.0.1:{port}", folder, log, process)
-        finally:
-            process.terminate()
-            process.wait(60)
+            museum = Museum(f"http://127.0.0.1:{found[1]}", folder, log, process)
+            yield museum
+            museum.stop()
+            reading.join(60)
+    finally:
+        process.terminate()
+        reads.close()

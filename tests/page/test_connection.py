@@ -60,8 +60,7 @@ def test_after_a_restart_an_open_page_leads_to_the_login_and_back(chromium, tmp_
             page.goto("/page/ledger")
             page.get_by_role("heading", level=1, name="Ledger").wait_for()
             page.wait_for_function("window.did_handshake")
-            first.process.terminate()
-            first.process.wait(60)
+            first.stop()
             with museum_server(tmp_path / "m", port):
                 page.wait_for_url("**/page/login?next=*")
                 page.get_by_label("Your token").fill(CORA)

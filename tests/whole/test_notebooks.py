@@ -74,7 +74,7 @@ def test_an_engine_that_does_not_start_says_why(monkeypatch):
     def start():
         raise OSError("no file like libfoo.so\nand more")
 
-    monkeypatch.setattr(DuckDB, "start", start)
+    monkeypatch.setattr(DuckDB, "connect", start)
     with pytest.raises(TableError, match=r"installation \(OSError: no file like libfoo\.so\)$"):
         open_table(pa.table({"x": [1]}))
 

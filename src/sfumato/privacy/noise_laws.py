@@ -264,7 +264,7 @@ def laplace_mixture_quantile(shape: ArrayLike, level: float) -> NDArray[np.float
     return np.asarray(np.polynomial.chebyshev.chebval(2 * inverse - 1, series), dtype=np.float64)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)  # half a kilobyte each; the levels of a session are many
 def _mixture_series(level: float) -> NDArray[np.float64]:
     """Chebyshev coefficients of the quantile as a function of 1 / shape on [0, 1]."""
     nodes = np.polynomial.chebyshev.chebpts1(LIMITS.mixture_nodes)

@@ -8,6 +8,7 @@ nothing is guessed from values.
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -31,6 +32,7 @@ from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.workload import CELLS_TOGETHER
 
 if TYPE_CHECKING:
+    import duckdb
     import ibis.expr.datatypes as dt
     import pyarrow as pa
     from ibis.backends import BaseBackend
@@ -70,7 +72,22 @@ class DuckDB(Engine):
         """An engine of our own, in memory."""
         import ibis
 
-        engine = cls(ibis.duckdb.connect(**_CONFIG))
+        return cls._quiet(ibis.duckdb.connect(**_CONFIG))
+
+    @classmethod
+    def connect(cls) -> DuckDB:
+        """A connection of its own to the engine of this process, for tables that Arrow reads.
+
+        To start an engine takes longer than to count a small table. Names, temporary tables and
+        settings belong to a connection: none sees those of another.
+        """
+        import ibis
+
+        return cls._quiet(ibis.duckdb.from_connection(_engine().cursor()))
+
+    @classmethod
+    def _quiet(cls, backend: BaseBackend) -> DuckDB:
+        engine = cls(backend)
         # A notebook would show a bar of DuckDB's own. Where the package that draws it is missing,
         # the bar is off, and DuckDB refuses every statement about it: so ask first.
         if engine.fetch_texts("SELECT current_setting('enable_progress_bar')::VARCHAR") == ["true"]:
@@ -315,6 +332,19 @@ class DuckDB(Engine):
     def read_as(self, text: str, kind: str) -> str:
         """What a text stands for; null if for nothing of that kind."""
         return f"TRY_CAST({text} AS {kind})"
+
+
+_engines: dict[int, duckdb.DuckDBPyConnection] = {}
+
+
+def _engine() -> duckdb.DuckDBPyConnection:
+    """The engine of this process. A fork starts its own: the threads stay with the parent."""
+    import duckdb
+
+    here = os.getpid()
+    if here not in _engines:
+        _engines[here] = duckdb.connect(":memory:", config=_CONFIG)
+    return _engines[here]
 
 
 def _seen(column: str) -> str:

@@ -88,6 +88,9 @@ __all__ = [
 ]
 
 
+NOT_STARTED: Final = "DuckDB cannot be started; check its installation"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ColumnReading:
     """Some columns of a table, to be read in one pass.
@@ -434,7 +437,7 @@ def _from_csv(name: str, paths: Sequence[str], declared: CsvSource) -> Table:
     import pyarrow as pa
 
     delimiter, names = csv_columns(paths, declared)
-    engine = _started()
+    engine = _connected()
     _check_formats(engine, declared.texts)
 
     def read(columns: Sequence[str]) -> ColumnReading:
@@ -509,7 +512,7 @@ def _from_json_lines(name: str, paths: Sequence[str]) -> Table:
     import ibis
     import pyarrow as pa
 
-    engine = _started()
+    engine = _connected()
     nothing = pa.table({"line": pa.array([], pa.large_string())})
 
     def read(columns: Sequence[str]) -> ColumnReading:
@@ -541,7 +544,7 @@ def _from_sheet(name: str, files: FileSource) -> Table:
         raise TableError(f"a pattern matches {len(files.paths)} spreadsheets; name one")
     path = files.paths[0]
     names = sheet_columns(path, files.table)
-    engine = _started()
+    engine = _connected()
 
     def read(columns: Sequence[str]) -> ColumnReading:
         numbers = [names.index(column) for column in columns]
@@ -606,7 +609,7 @@ def _from_memory(source: object) -> Table:
     import pyarrow as pa
 
     memory = _read_memory(source)
-    engine = _started()
+    engine = _connected()
 
     def read(columns: Sequence[str]) -> ColumnReading:
         held = memory.get(list(dict.fromkeys(columns)))
@@ -803,7 +806,11 @@ def _closed(engine: Engine) -> None:
 
 
 def _started() -> DuckDB:
-    return before_rows(DuckDB.start, "DuckDB cannot be started; check its installation")
+    return before_rows(DuckDB.start, NOT_STARTED)
+
+
+def _connected() -> DuckDB:
+    return before_rows(DuckDB.connect, NOT_STARTED)
 
 
 def _text(source: str | os.PathLike[str]) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
 from datetime import date
 
@@ -580,6 +581,32 @@ def test_our_engine_writes_nothing_to_disk_and_fetches_no_code():
     table = open_table(PEOPLE)
     assert isinstance(table.engine, DuckDB)
     assert table.engine.fetch_texts("SELECT current_setting('temp_directory')") == [""]
+
+
+def test_tables_in_memory_share_an_engine_and_see_nothing_of_each_other():
+    one, two = open_table(PEOPLE).engine, open_table(PEOPLE).engine
+    assert isinstance(one, DuckDB)
+    assert isinstance(two, DuckDB)
+    held, kept = one.upload(PEOPLE), one.keep("SELECT 1 AS x")
+    one.run("SET TimeZone = 'Asia/Tokyo'")
+    assert one.fetch(f"SELECT COUNT(*) AS n FROM {held}", ["n"])["n"] == [4]
+    for name in (held, kept):
+        with pytest.raises(duckdb.CatalogException):
+            two.listed(f"SELECT * FROM {name}")
+    assert two.fetch_texts("SELECT current_setting('TimeZone')") == ["UTC"]
+    one.close()
+    assert two.listed("SELECT 2") == [(2,)]
+
+
+def test_a_fork_counts_with_an_engine_of_its_own():
+    """The threads of an engine stay with the parent: a child that waited for them would hang."""
+    many = pa.table({"age": [30, 41] * 200_000, "sex": ["F", "M"] * 200_000})
+    here = ages(many)
+    child = os.fork()
+    if child == 0:
+        is_equal = ages(many) == here
+        os._exit(0 if is_equal else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 # Files at an address
