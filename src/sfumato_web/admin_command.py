@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``sfumato admin``: people, tokens, allowances and totals of a server that runs.
+"""``sfumato admin``: people, tokens, allowances, totals and periods of a server that runs.
 
 Registered as an entry point of ``sfumato.commands``. Every command is a request to the server with
 the token of a curator, which stands in a file or in SFUMATO_TOKEN and never on the command line.
@@ -259,6 +259,57 @@ def total(
         heading(f"{dataset} has a total of {_words(budget)}"),
         "Write it into the configuration, too: a lower one there takes effect at the next start.",
     )
+
+
+@admin_app.command(
+    "renew",
+    epilog=examples("sfumato admin renew survey --period 2026-04 --reason 'survey of April'"),
+)
+def renew(
+    series: Annotated[str, typer.Argument(metavar="SERIES", help="The series.")],
+    period: Annotated[str, typer.Option(metavar="NAME", help="The period that begins.")],
+    reason: Reason,
+    url: Url = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Begin the next period of a series: a new table with a budget of its own.
+
+    The ledger of the period before records who did it and why. The table must
+    be there, and must not have been chosen by looking at answers.
+    """
+    path = _at("series", series, "periods")
+    shown = _sent(url, token_file, path, period=period, reason=reason)
+    _series([shown], Output(json), dict(shown), f"{series}@{period} has begun")
+
+
+@admin_app.command("series", epilog=examples("sfumato admin series --json"))
+def series(url: Url = None, token_file: TokenFile = None, json: Json = False) -> None:
+    """List series: their periods, who began them and why, what they promise together."""
+    listed = cast(list[Mapping[str, Any]], _client(url, token_file).call("GET", "/series"))
+    _series(listed, Output(json), {"series": listed}, "Series of periods")
+
+
+def _series(
+    listed: list[Mapping[str, Any]], output: Output, document: dict[str, Any], title: str
+) -> None:
+    rows = [
+        (p["dataset"], _words(_numbers(p["budget"])), p["by"] or "", p["reason"] or "")
+        for each in listed
+        for p in each["periods"]
+    ]
+    promised = [
+        (f"who is in {k} of {each['name']}", f"{_words(_numbers(budget))} at most")
+        for each in listed
+        for k, budget in enumerate(each["promised"], 1)
+    ]
+    heads = ["dataset", "total", "begun by", "why"]
+    parts = (table(heads, rows, text_columns=4), facts(promised))
+    output.result(document, heading(title), *parts)
+
+
+def _numbers(budget: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f"{value:g}" for name, value in budget.items() if value is not None}
 
 
 @admin_app.command("record", epilog=examples("sfumato admin record --json"))

@@ -25,6 +25,8 @@ GET  /people                           who may do what, curators and auditors
 POST /people, /people/NAME, /people/NAME/remove   let in, change, remove: curators
 POST /people/NAME/tokens, /tokens/ID/revoke       new tokens, old ones ended
 POST /datasets/NAME/allowances/PERSON, /total     what may be spent: curators
+GET  /series                           tables that are new every month, and what they promise
+POST /series/NAME/periods              begin the next one: curators
 GET  /changes                          the record of these changes
 GET  /jobs                             what was sent with Prefer: respond-async
 GET  /jobs/JOB, /jobs/JOB/result       how far it is; its answer
@@ -59,7 +61,7 @@ from sfumato.errors import SfumatoError, place_of
 from sfumato.ledger.reader import export_lines
 from sfumato.privacy.budget import Budget
 from sfumato.version import VERSION
-from sfumato_web.server.config import Analyst, Config, Tokens
+from sfumato_web.server.config import Analyst, Config, DatasetConfig, Tokens
 from sfumato_web.server.dataset import FILES, GuardedDataset, file_of
 from sfumato_web.server.jobs import Facts, Job, Jobs, Kind, Work
 from sfumato_web.server.middleware import (
@@ -87,6 +89,7 @@ from sfumato_web.server.models import (
     JobShown,
     LedgerShown,
     PastReleaseShown,
+    PeriodAsked,
     PersonAsked,
     PersonChangeAsked,
     PersonShown,
@@ -99,6 +102,7 @@ from sfumato_web.server.models import (
     Selected,
     SelectionAsked,
     SelectionShown,
+    SeriesShown,
     TokenAsked,
     TotalAsked,
     Trouble,
@@ -117,6 +121,7 @@ from sfumato_web.server.problems import (
 from sfumato_web.server.request_log import NOTE, EventFormatter, RequestLog
 from sfumato_web.server.responses import Grid, Left, Metrics, ResponseStore, Sample, process_gauges
 from sfumato_web.server.scheduler import Scheduler
+from sfumato_web.server.series import Series
 from sfumato_web.server.server_limits import LIMITS, Rates
 
 if TYPE_CHECKING:
@@ -154,7 +159,7 @@ class ServerState:
         self.metrics = Metrics()
         self.store = ResponseStore(config.state, limits.kept_bytes)
         try:
-            self.people = People(config.analysts, config.datasets, self.store)
+            self.people = People(config.analysts, config.rights, self.store)
         except BaseException:
             self.store.close()
             raise
@@ -162,22 +167,50 @@ class ServerState:
         self._workers = Scheduler(limits.workers, limits.workers_per_analyst, limits.waiting)
         self._readers = Scheduler(LIMITS.reader_threads, 1, limits.concurrent, "sfumato reader")
         self.datasets: dict[str, GuardedDataset] = {}
+        self.series: dict[str, Series] = {}
         try:
             self.jobs = Jobs(self.store, self._workers)
-            for name, dataset in config.datasets.items():
-                self.datasets[name] = GuardedDataset(
-                    dataset, config, self.store, self.metrics, self.log
-                )
+            for dataset in config.datasets.values():
+                self._serve(dataset)
+            for name, make in config.series.items():
+                first = next(d for d in config.datasets.values() if d.series == name)
+                self.series[name] = Series(name, self.datasets[first.name], make, self._serve)
         except BaseException:  # those that were opened must not hold sessions and tables
             self.close()
             raise
         self._looking: asyncio.Future[dict[str, str]] | None = None
 
+    def _serve(self, dataset: DatasetConfig) -> GuardedDataset:
+        """Open a dataset for callers."""
+        made = GuardedDataset(dataset, self.config, self.store, self.metrics, self.log)
+        self.datasets = {**self.datasets, dataset.name: made}  # whoever walks over them goes on
+        return made
+
     def dataset(self, who: Analyst, name: str) -> GuardedDataset:
         """A dataset that is theirs; any other name is refused in the same words."""
-        if name not in who.datasets:
+        if name not in who.datasets or name not in self.datasets:
             raise no_dataset()
         return self.datasets[name]
+
+    def series_of(self, who: Analyst, name: str) -> Series:
+        """A series that is theirs; any other name is refused in the words of a dataset."""
+        if name not in who.datasets or name not in self.series:
+            raise no_dataset()
+        return self.series[name]
+
+    async def begin_period(
+        self, who: Analyst, series: Series, period: str, reason: str
+    ) -> dict[str, object]:
+        """Begin a period, off the event loop, and log that it was done."""
+
+        def begin() -> dict[str, object]:
+            others = [dataset.config for dataset in self.datasets.values()]
+            series.begin(who, period, reason, others)
+            return series.shown(who)
+
+        shown = await self.work(who, begin, lane=f"series {series.name}")
+        self.log.add("period", analyst=who.name, dataset=f"{series.name}@{period}")
+        return shown
 
     async def work(
         self, who: Analyst, function: Callable[..., T], *arguments: object, lane: str | None = None
@@ -1050,6 +1083,37 @@ async def set_total(
     shown = await dataset.on_ledger(who, dataset.set_total, budget, body.reason, who)
     server.log.add("total", analyst=who.name, dataset=dataset.name)
     return _json(shown)
+
+
+@routes.get("/series", dependencies=WAITS, responses=_answers(list[SeriesShown], 503))
+async def series(request: Request, who: Who, server: Server) -> Response:
+    """The series that are open to the caller: their periods, and what those promise together."""
+    theirs = [each for each in server.series.values() if each.name in who.datasets]
+
+    def listed() -> list[dict[str, object]]:
+        return [each.shown(who) for each in theirs]
+
+    return _json(await _while_there(request, server.work(who, listed)))
+
+
+@routes.post(
+    "/series/{name}/periods",
+    dependencies=WAITS,
+    responses=_answers(SeriesShown, 403, 404, 409, 503),
+)
+async def begin_period(
+    body: Annotated[PeriodAsked, Body()],
+    name: Annotated[str, Path(max_length=64, examples=["survey"])],
+    who: Curator,
+    server: Server,
+) -> Response:
+    """Begin the next period of a series: a new table, with a ledger and a budget of its own.
+
+    The ledger of the period before records who did it and why. The table must be there, and must
+    not have been chosen by looking at answers; whoever is in several is promised the sum.
+    """
+    one = server.series_of(who, name)
+    return _json(await server.begin_period(who, one, body.period, body.reason))
 
 
 @routes.get(

@@ -59,6 +59,8 @@ ALLOWED: dict[tuple[str, str], tuple[set[str], Any]] = {
     ("POST", "/people/{person}/tokens/{token}/revoke"): (CURATORS, WHY),
     ("POST", "/datasets/{name}/allowances/{person}"): (CURATORS, {"budget": None, **WHY}),
     ("POST", "/datasets/{name}/total"): (CURATORS, {"budget": {"epsilon": 9}, **WHY}),
+    ("GET", "/series"): (READERS, None),
+    ("POST", "/series/{name}/periods"): (CURATORS, {"period": "2026-04", **WHY}),
     ("GET", "/jobs"): (READERS, None),
     ("GET", "/jobs/{job}"): (READERS, None),
     ("GET", "/jobs/{job}/result"): (READERS, None),

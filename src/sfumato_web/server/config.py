@@ -3,7 +3,8 @@
 
     [server]             host, port, state, grid_milliseconds, page
     [limits]             how much and how often (``server_limits.LimitsTable``)
-    [datasets.NAME]      a spec, or source, domain, ledger and budget; and a session
+    [datasets.NAME]      a spec, or source, domain, ledger and budget; and a session; with
+                         ``period`` a series of tables, each with a ledger and a budget of its own
     [analysts.NAME]      token (its hash), role, datasets, allowance
 
 ``read_config`` returns a ``Config`` and touches no data; every fault is a ``SchemaError`` with the
@@ -26,8 +27,8 @@ import re
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -71,10 +72,13 @@ __all__ = [
     "Analyst",
     "Config",
     "DatasetConfig",
+    "Rights",
     "Role",
     "SessionConfig",
     "Tokens",
     "check_address",
+    "check_apart",
+    "check_table",
     "faults",
     "hash_of",
     "is_larger",
@@ -82,6 +86,7 @@ __all__ = [
     "new_token",
     "open_ledger",
     "read_config",
+    "terms_of",
 ]
 
 
@@ -135,6 +140,26 @@ Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
+PERIOD: Final = "{period}"
+"""What stands for the name of the period in a source, a ledger or a name."""
+
+_APART: Final = "@"  # of a series and its period; no dataset of the configuration has it
+
+
+class Rights(frozenset[str]):
+    """Names of datasets and of series; a period of a series is among them if the series is.
+
+    >>> "people@2026-04" in Rights({"people"}), "people@2026-04" in Rights({"others"})
+    (True, False)
+    """
+
+    __slots__ = ()
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a dataset, or the series of a period, is among them."""
+        return isinstance(name, str) and super().__contains__(name.partition(_APART)[0])
+
+
 class _Server(FileTable):
     host: Text = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8321
@@ -153,6 +178,7 @@ class _Dataset(DataTable):
     spec: Text | None = None
     ledger: Text | None = None
     create: bool = False
+    period: Name | None = None
     budget: TotalTable | None = None
     session: _Session | None = None
     describe: list[Text] | Literal["all"] = Field(default_factory=list)
@@ -206,6 +232,13 @@ class DatasetConfig:
     declares_total: bool = False
     declared_in: str = "the configuration"
     describe: tuple[str, ...] | Literal["all"] = ()
+    series: str | None = None
+    period: str | None = None
+
+    @property
+    def right(self) -> str:
+        """What people must be given to use it: its name, or that of its series."""
+        return self.name if self.series is None else self.series
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +250,10 @@ class Analyst:
     role: Role
     datasets: frozenset[str]
     allowances: Mapping[str, Budget]
+
+    def __post_init__(self) -> None:
+        """Let the rights to a series hold for its periods."""
+        object.__setattr__(self, "datasets", Rights(self.datasets))
 
     @property
     def is_curator(self) -> bool:
@@ -241,7 +278,7 @@ class Analyst:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that ``sfumato serve`` needs to know."""
+    """Everything that ``sfumato serve`` needs to know; ``series`` make what a period is."""
 
     host: str
     port: int
@@ -252,6 +289,12 @@ class Config:
     analysts: tuple[Analyst, ...]
     page: bool = True
     log: LogFormat | None = None
+    series: Mapping[str, Callable[[str], DatasetConfig]] = field(default_factory=dict)
+
+    @property
+    def rights(self) -> frozenset[str]:
+        """The names of all datasets that are no periods, and of all series."""
+        return frozenset(dataset.right for dataset in self.datasets.values())
 
 
 def read_config(path: str | Path) -> Config:
@@ -265,11 +308,17 @@ def read_config(path: str | Path) -> Config:
             "nobody may ask; add a table [analysts.NAME] with token = the hash that "
             "`sfumato token` prints"
         )
-    datasets = {
+    firsts = {
         name: _dataset(file, name, table, tables.limits) for name, table in tables.datasets.items()
     }
-    _check_ledgers(file, datasets)
-    analysts = tuple(_analyst(file, n, t, datasets) for n, t in tables.analysts.items())
+    series = {
+        name: partial(_period, file, name, table, tables.limits)
+        for name, table in tables.datasets.items()
+        if table.period is not None
+    }
+    _check_ledgers(file, firsts)
+    analysts = tuple(_analyst(file, n, t, firsts) for n, t in tables.analysts.items())
+    datasets = {dataset.name: dataset for dataset in firsts.values()}
     _check_tokens(file, analysts)
     return Config(
         host=tables.server.host,
@@ -281,6 +330,7 @@ def read_config(path: str | Path) -> Config:
         analysts=analysts,
         page=tables.server.page,
         log=tables.server.log,
+        series=series,
     )
 
 
@@ -290,6 +340,8 @@ def _beside(file: TomlFile, path: str) -> Path:
 
 def _dataset(file: TomlFile, name: str, table: _Dataset, limits: LimitsTable) -> DatasetConfig:
     at: KeyPath = ("datasets", name)
+    if table.period is not None:
+        return _first_period(file, name, table, limits, at)
     dataset = (
         _from_keys(file, name, table, at)
         if table.spec is None
@@ -303,6 +355,47 @@ def _dataset(file: TomlFile, name: str, table: _Dataset, limits: LimitsTable) ->
         )
     more = table.describe
     return replace(dataset, describe="all" if more == "all" else tuple(more))
+
+
+def _first_period(
+    file: TomlFile, name: str, table: _Dataset, limits: LimitsTable, at: KeyPath
+) -> DatasetConfig:
+    """The first period of a series, which the configuration begins."""
+    assert table.period is not None  # noqa: S101
+    if table.spec is not None:
+        raise file.error(
+            "a series of periods is described here, not by a spec; give source, domain, ledger and "
+            "budget",
+            (*at, "spec"),
+        )
+    for key in ("source", "ledger"):
+        if PERIOD not in (getattr(table, key) or PERIOD):
+            raise file.error(
+                f"each period has a table and a ledger of its own; write {PERIOD} where its name "
+                f'stands, as in {key} = "{name}-{PERIOD}.{key}"',
+                (*at, key),
+            )
+    first, other = (_period(file, name, table, limits, p) for p in (table.period, "another"))
+    if first.table_id == other.table_id:
+        raise file.error(
+            f"every period would be called {first.table_id!r} in its ledger; add "
+            f'name = "{name} {PERIOD}"',
+            (*at, "source"),
+        )
+    return first
+
+
+def _period(
+    file: TomlFile, name: str, table: _Dataset, limits: LimitsTable, period: str
+) -> DatasetConfig:
+    """A period of a series: its table and its ledger, named by it."""
+    parts = {key: getattr(table, key) for key in ("source", "query", "ledger", "name")}
+    own = {k: v.replace(PERIOD, period) for k, v in parts.items() if v is not None}
+    create = table.create and period == table.period  # all others are begun by a record
+    plain = table.model_copy(update={**own, "period": None, "create": create})
+    whole = f"{name}{_APART}{period}"
+    made = _dataset(file, name, plain, limits)
+    return replace(made, name=whole, series=name, period=period)
 
 
 def _from_spec(
@@ -475,17 +568,24 @@ def _check_ledgers(file: TomlFile, datasets: Mapping[str, DatasetConfig]) -> Non
     link, the glob, the address, the view or the query by which they are read.
     """
     for one, other in combinations(datasets.values(), 2):
-        key = ""
-        if _is_same_place(one.ledger, other.ledger):
-            key = "ledger"
-        elif _share_data(one, other):
-            key = "source"
-        if key:
-            raise file.error(
-                f"has the same {key} as {one.name!r}, or reads some of the same data; one table is "
-                "served under one name, with one ledger, whatever the query",
-                ("datasets", other.name),
-            )
+        fault = check_apart(one, other)
+        if fault:
+            raise file.error(fault, ("datasets", other.right))
+
+
+def check_apart(one: DatasetConfig, other: DatasetConfig) -> str:
+    """Return why two datasets cannot be served side by side; nothing if they can."""
+    key = ""
+    if _is_same_place(one.ledger, other.ledger):
+        key = "ledger"
+    elif _share_data(one, other):
+        key = "source"
+    if not key:
+        return ""
+    return (
+        f"has the same {key} as {one.name!r}, or reads some of the same data; one table is "
+        "served under one name, with one ledger, whatever the query"
+    )
 
 
 def _is_same_place(one: str, other: str) -> bool:
@@ -533,7 +633,7 @@ def open_ledger(dataset: DatasetConfig, config: Config) -> Ledger:
         LedgerError: If it is missing, damaged, of another table, unit or neighbour relation, or has
             a total that is not at least the configuration's.
     """
-    terms = _terms(dataset)
+    terms = terms_of(dataset)
     if dataset.create and not Ledger.exists(dataset.ledger):
         ledger = terms.open_or_create(dataset.ledger, keep_open=True)
     else:
@@ -541,11 +641,12 @@ def open_ledger(dataset: DatasetConfig, config: Config) -> Ledger:
         ledger.check_unit(terms.unit)
         if dataset.declares_total:
             obey_total(ledger, dataset.total or terms.total, dataset.declared_in)
-    _set_allowances(ledger, config, dataset.name)
+    _set_allowances(ledger, config, dataset.right)
     return ledger
 
 
-def _terms(dataset: DatasetConfig) -> Terms:
+def terms_of(dataset: DatasetConfig) -> Terms:
+    """Return whose budget the ledger of a dataset is, and how much; reads no table."""
     from sfumato.vault.tables import name_of, public_name
 
     total = dataset.total
@@ -583,11 +684,25 @@ def _set_allowances(ledger: Ledger, config: Config, name: str) -> None:
 def faults(config: Config) -> list[str]:
     """Return all that would stop or surprise a server of this configuration; writes nothing."""
     listed = [*_faults_of(partial(check_address, config.host, config.port)), *_state(config.state)]
-    for dataset in config.datasets.values():
-        for check in (partial(_check_ledger, config=config), _check_table, _check_session):
+    for dataset in [*config.datasets.values(), *_later(config)]:
+        for check in (partial(_check_ledger, config=config), check_table, _check_session):
             messages = _faults_of(partial(check, dataset))
             listed += [f"dataset {dataset.name!r}: {each}" for each in messages]
     return listed
+
+
+def _later(config: Config) -> Iterator[DatasetConfig]:
+    """The periods that were begun after those of the file, as far as their ledgers can be read."""
+    for name, make in config.series.items():
+        period = next(d for d in config.datasets.values() if d.series == name)
+        with suppress(SfumatoError):
+            while Ledger.exists(period.ledger):
+                with closing(Ledger.open(period.ledger)) as ledger:
+                    held = ledger.renewal()
+                if held is None:
+                    break
+                period = make(held[0].period)
+                yield period
 
 
 def _faults_of(check: Callable[[], None]) -> Iterator[str]:
@@ -627,7 +742,7 @@ def _state(path: Path) -> Iterator[str]:
 
 
 def _check_ledger(dataset: DatasetConfig, config: Config) -> None:
-    terms = _terms(dataset)
+    terms = terms_of(dataset)
     if dataset.create and not Ledger.exists(dataset.ledger):
         folder = Path(dataset.ledger).parent
         if "://" not in dataset.ledger and not _can_be_made(folder):
@@ -651,7 +766,7 @@ def _check_ledger(dataset: DatasetConfig, config: Config) -> None:
 def _check_parts(dataset: DatasetConfig, config: Config, total: Budget) -> None:
     """Refuse a session or an allowance that is larger than what the ledger has in all."""
 
-    parts = {repr(a.name): a.allowances.get(dataset.name) for a in config.analysts}
+    parts = {repr(a.name): a.allowances.get(dataset.right) for a in config.analysts}
     parts["the session"] = None if dataset.session is None else dataset.session.budget
     for whose, part in parts.items():
         if part is not None and is_larger(part, total):
@@ -664,7 +779,7 @@ def _can_be_made(folder: Path) -> bool:
     return there.is_dir() and os.access(there, os.W_OK)
 
 
-def _check_table(dataset: DatasetConfig) -> None:
+def check_table(dataset: DatasetConfig) -> None:
     """Open the table and look at the names and types of its columns; reads no row."""
     from sfumato.vault.encode import check_columns
     from sfumato.vault.tables import open_table

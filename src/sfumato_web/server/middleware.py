@@ -279,7 +279,7 @@ class _ResponseSender:
         name = None if who is None else who.name
         server.metrics.request(route, self._status, self._seconds, name)
         dataset = scope.get("path_params", {}).get("name")
-        is_theirs = who is not None and dataset in who.datasets
+        is_theirs = who is not None and dataset in who.datasets and dataset in server.datasets
         server.log.add(
             "request",
             request=self._note.request,

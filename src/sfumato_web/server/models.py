@@ -239,6 +239,36 @@ class TotalAsked(FreezeAsked):
     budget: BudgetAsked
 
 
+class PeriodAsked(FreezeAsked):
+    """The next period of a series, and why it begins."""
+
+    period: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", examples=["2026-04"]),
+    ]
+
+
+class PeriodShown(BaseModel):
+    """A period: the dataset that it is, and its total."""
+
+    dataset: str
+    period: str
+    budget: dict[str, float | None]
+    by: Annotated[str | None, Field(description="who began it; for curators and auditors")]
+    reason: str | None
+
+
+class SeriesShown(BaseModel):
+    """Tables that are new every period."""
+
+    name: str
+    periods: list[PeriodShown]
+    promised: Annotated[
+        list[dict[str, float | None]],
+        Field(description="to who is in one of the tables, in two, and so on"),
+    ]
+
+
 class PersonShown(BaseModel):
     """Somebody who may use the server; ``token`` is there once, when it was made."""
 

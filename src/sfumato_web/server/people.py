@@ -285,7 +285,7 @@ class People:
 
     def _checked(self, by: Analyst, datasets: Sequence[str]) -> frozenset[str]:
         for dataset in datasets:
-            if dataset not in by.datasets:
+            if dataset not in by.datasets or dataset not in self._datasets:
                 near = did_you_mean(dataset, by.datasets)
                 message = f"you have no dataset {dataset[:64]!r}{near}"
                 raise not_valid([{"loc": ("body", "datasets"), "msg": message}])
