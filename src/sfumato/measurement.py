@@ -23,6 +23,8 @@ from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.types import Array, Noise, Numbers
 
 __all__ = [
+    "LENGTH_BITS",
+    "Length",
     "Measured",
     "Measurement",
     "Step",
@@ -49,6 +51,22 @@ class Measurement:
         """The noisy values, in counts."""
         values = self.units.astype(np.float64)
         return np.ldexp(values, -self.noise.grid_bits, out=values)
+
+
+LENGTH_BITS = 64
+"""Bits after the point of the length of one column, so that weights of long columns are exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """The length of many measured values together, as one number to be measured.
+
+    ``weights`` has what the squares of the values of each block count, in steps of
+    ``2^-(2 LENGTH_BITS)``; the length is the root of the sum, ``noise`` the law of its noise.
+    """
+
+    weights: tuple[int, ...]
+    noise: BlockNoise
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ import sfumato as sf
 from bench import adult, explicit, implicit, projection
 from bench.cases import ADULT
 from bench.show_projection import DRAWN, picture, short, written
-from sfumato.refine.shrink import HeldOut
 
 FEW = ("marital-status", "relationship", "race", "sex")
 SMALL = sf.Domain({name: adult.domain()[name].size for name in FEW})
@@ -135,48 +134,3 @@ def test_a_package_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert explicit.Run("mbi", 10).missing == "not installed: pip install mbi"
     assert implicit.Run("mbi").missing == "not installed: pip install mbi"
     assert implicit.Run("rows").missing is None
-
-
-CELLS = (4, 5, 6, 3)
-
-
-def _over(kind: str, shape: tuple[int, ...] = CELLS, epsilon: float = 1.0) -> tuple[float, ...]:
-    """Mean L1, root mean squared and largest error published, over the better of two estimates."""
-    row = projection._weighed(shape, 2, kind, 1_000, epsilon, projection.PRIOR_DRAWS)
-    return row.ratios("nearest", "prior")
-
-
-def test_what_is_published_follows_the_better_estimate_on_two_kinds_of_records() -> None:
-    for kind in ("chain", "sparse"):
-        l1, rmse, largest = _over(kind)
-        assert rmse <= 1.05
-        assert l1 <= 1.1
-        assert largest <= 1.1
-
-
-def test_evidence_that_saw_its_noise_falls_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The twin: answers judged by the answers that they came from favour what follows noise."""
-    add = HeldOut.add
-
-    def blind(self: HeldOut, noise: np.ndarray, _: np.ndarray) -> None:
-        add(self, 0 * noise, self.points)
-
-    monkeypatch.setattr(HeldOut, "add", blind)
-    assert max(_over("sparse")) > 1.15
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", [*projection.LISTED_SHAPES, projection.LONG])
-@pytest.mark.parametrize("epsilon", projection.EPSILONS)
-def test_the_default_is_hardly_behind_the_better_estimate(
-    shape: tuple[int, ...], epsilon: float
-) -> None:
-    """Three draws each: root mean squared errors are within 3%, where noise is moderate.
-
-    At epsilon 0.1 evidence is weak: no rule could tell which estimate is the better one.
-    """
-    ratios = np.array([_over(kind, shape, epsilon) for kind in projection.RECORDS])
-    assert ratios[:, 1].mean() <= 1.01
-    assert ratios[:, 1].max() <= (1.03 if epsilon > 0.1 else 1.1)
-    assert ratios[:, 0].max() <= 1.15
-    assert np.median(ratios[:, 2]) <= 1.03

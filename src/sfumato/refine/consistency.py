@@ -815,7 +815,8 @@ def _held(numbers: _Numbers, follows: Array, codes: Integers, weights: Array) ->
         a + c (y - a),      c = 1 - (V - X) / D,
 
     V the variance of the noise, X its covariance with a (``follows``, by held-out noise), and D the
-    squared distance, all added up over these answers: the squared error is a parabola in c.
+    squared distance, all added up over these answers: the squared error is a parabola in c. Of m
+    answers ``1 - 1 / m`` of it is gone: one by itself may stand out because of its noise.
     """
     forecast = numbers.forecast
     workload, base = forecast.workload, numbers.by_objective
@@ -832,6 +833,7 @@ def _held(numbers: _Numbers, follows: Array, codes: Integers, weights: Array) ->
     apart = metric @ (numbers.values - np.concatenate(own))[chosen] ** 2
     noise = metric @ (np.concatenate(errors)[chosen] ** 2 - follows[chosen])
     share = 1 - noise / apart if apart > 0 else 0.0
+    share *= 1 - 1 / max(int(chosen.sum()), 1)
     if share <= LIMITS.held_out_ignored:
         return weights
     values, precisions = [], []

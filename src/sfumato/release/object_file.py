@@ -37,7 +37,7 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SfumatoError
 from sfumato.measurement import Measured
-from sfumato.planning.division import divided
+from sfumato.planning.division import divided, length_told
 from sfumato.planning.forecast import Candidates, Forecast
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import shown
@@ -166,7 +166,8 @@ def stored_forecast(stored: bytes) -> Forecast | None:
     division = made.get("division")
     if isinstance(division, dict):
         records, is_counted = int(division["records"]), bool(division["is_counted"])
-        forecast = divided(forecast, records, is_counted=is_counted)
+        length = length_told(division)
+        forecast = divided(forecast, records, is_counted=is_counted, length=length)
     is_its = made.get("noise") == [law.as_json() for law in forecast.noise]
     return forecast if is_its else None
 

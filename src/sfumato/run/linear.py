@@ -27,8 +27,8 @@ from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.ledger.account import Account, Price
 from sfumato.ledger.entries import Entry
-from sfumato.measurement import Measured, Measurement
-from sfumato.planning.division import divided, divided_below, records_of
+from sfumato.measurement import Length, Measured, Measurement
+from sfumato.planning.division import divided, divided_below, length_of, length_told, records_of
 from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
 from sfumato.planning.planner import Strategies, choose, objective_error, smallest_budget
 from sfumato.planning.views import as_asked, cells_of
@@ -834,7 +834,9 @@ class Plan(ReleasePlan["Release"]):
     def _divided_as(self, division: Mapping[str, object]) -> Plan:
         """This plan, divided as it says beside a measurement."""
         records, is_counted = int(str(division["records"])), bool(division["is_counted"])
-        return replace(self, forecast=divided(self.forecast, records, is_counted=is_counted))
+        length = length_told(division)
+        made = divided(self.forecast, records, is_counted=is_counted, length=length)
+        return replace(self, forecast=made)
 
     def _again(
         self,
@@ -984,29 +986,43 @@ class LinearRun(WorkloadRun["Exact", "Release"]):
         """The noisy values, with what says how they were measured.
 
         Where answers will agree and be drawn towards guesses, the number of records is measured
-        first, if it is not public, and the budget divided for it.
+        first, if it is not public, then how far attributes depend on each other where that decides,
+        and the budget is divided for both.
         """
         from sfumato.vault.mechanisms.measure import measure_in_turn
 
         plan, about = self.plan, self.plan.measurement()
 
-        def divide(first: Measurement) -> Sequence[BlockNoise]:
+        is_dividing = self.project is True and plan._may_divide and plan.forecast.is_divisible
+        public = exact.rows if plan.likely_records is None else plan.likely_records
+
+        def records_after(first: Measurement) -> int:
+            return records_of(plan.forecast, float(first.values[0])) if public is None else public
+
+        def length(first: Measurement) -> Length | None:
+            return length_of(plan.forecast, records_after(first), is_counted=public is None)
+
+        def divide(first: Measurement, long: Measurement | None) -> Sequence[BlockNoise]:
             nonlocal about
-            if self.project is not True or not plan.forecast.is_divisible:
+            if not is_dividing:
                 return plan.noise
-            records = exact.rows if plan.likely_records is None else plan.likely_records
-            is_counted = records is None
-            if records is None:
-                records = records_of(plan.forecast, float(first.values[0]))
-            made = plan.divided(records, is_counted=is_counted)
+            division: dict[str, object] = {
+                "records": records_after(first),
+                "is_counted": public is None,
+            }
+            if long is not None:
+                division["length"] = [int(long.units[0]), long.noise.grid_bits]
+            made = plan._divided_as(division)
             if made.forecast.undivided is None:
+                assert long is None  # noqa: S101 - `length_of` saw that what is left suffices
                 return plan.noise
-            division = {"records": records, "is_counted": is_counted}
             about = {**made.measurement(), "division": division}
             return made.noise
 
         blocks = plan.strategy.blocks
-        measured = measure_in_turn(exact, blocks, plan.noise, divide, progress=progress)
+        measured = measure_in_turn(
+            exact, blocks, plan.noise, divide, length if is_dividing else None, progress=progress
+        )
         return measured.to_bytes(about, self.described)
 
     def publish(

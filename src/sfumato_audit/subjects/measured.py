@@ -16,7 +16,7 @@ range, infinite, or no number at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
 from math import inf, isnan, nan
@@ -28,7 +28,7 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.values import UNIT_BITS
 from sfumato.measurement import Measurement
 from sfumato.planning.calibrate import calibrate, privacy_loss
-from sfumato.planning.division import divided, records_of
+from sfumato.planning.division import divided, length_of, records_of
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planner import BIASED, choose
 from sfumato.planning.views import Viewed
@@ -80,6 +80,7 @@ __all__ = [
     "beside_a_count",
     "divided_subject",
     "k_norm_subject",
+    "length_subject",
     "measured_subject",
     "opened",
     "pairs_by_degree",
@@ -235,6 +236,7 @@ def planned_subjects() -> Iterator[Subject[Table]]:
         "factorization, replaced records", replaced_pieces(), BUDGETS["gaussian"], "replace-one"
     )
     yield divided_subject()
+    yield length_subject()
     yield k_norm_subject("K-norm noise", KNorm.of(K_QUERIES, 1))
 
 
@@ -252,7 +254,7 @@ def divided_subject(is_broken: bool = False) -> Subject[Table]:
     run = Measuring(domain, plan.strategy.blocks, (first_law, *plan.noise[1:]), "add-remove")
     made: dict[int, Sequence[BlockNoise]] = {}
 
-    def divide(first: Measurement) -> Sequence[BlockNoise]:
+    def divide(first: Measurement, _: Measurement | None = None) -> Sequence[BlockNoise]:
         records = min(records_of(plan, float(first.values[0])), 20)
         if records not in made:
             made[records] = divided(plan, records, is_counted=not is_broken).noise
@@ -266,11 +268,11 @@ def divided_subject(is_broken: bool = False) -> Subject[Table]:
             for _ in range(runs):
                 firsts: list[Measurement] = []
 
-                def noted(first: Measurement) -> Sequence[BlockNoise]:
+                def noted(first: Measurement, _: Measurement | None) -> Sequence[BlockNoise]:
                     firsts.append(first)  # noqa: B023 - called within the round
                     return divide(first)
 
-                seen = measure_in_turn(exact, run.blocks, run.noise, noted, source)
+                seen = measure_in_turn(exact, run.blocks, run.noise, noted, random=source)
                 parts = [m.values for m in (*firsts, *seen.measurements)]
                 rows.append(np.concatenate(parts))
             return np.stack(rows)
@@ -285,6 +287,71 @@ def divided_subject(is_broken: bool = False) -> Subject[Table]:
         listed_pairs(domain.shape, "add-remove"),
         sampler,
         measuring | {f"{VAULT}.mechanisms.measure.measure_in_turn"},
+        pairs_at_random(domain.shape, "add-remove"),
+        slowness=SLOW_TURNS,
+        is_broken=is_broken,
+    )
+
+
+LIKELY = 10  # records, a guess: of so many a length decides
+
+
+def length_subject(is_broken: bool = False) -> Subject[Table]:
+    """Marginals whose budget is divided for a noisy length of their pieces, and a guess.
+
+    Broken: the length has a thirtieth of the noise that is paid for.
+    """
+    domain = Domain({"one": 3, "two": 3})
+    plan = choose(marginals(domain, 2), Budget(mu=1), "add-remove", "rmse", "factorization")
+    claimed = privacy_loss(plan.strategy, plan.noise, "add-remove")
+    wanted = length_of(plan, LIKELY, is_counted=False)
+    assert wanted is not None  # noqa: S101 - of so few records it decides
+    run = Measuring(domain, plan.strategy.blocks, plan.noise, "add-remove")
+    if is_broken:
+        wanted = replace(wanted, noise=replace(wanted.noise, units=wanted.noise.units // 30))
+    made: dict[int, Sequence[BlockNoise]] = {}
+
+    def divide(length: Measurement) -> Sequence[BlockNoise]:
+        near = round(float(length.values[0]))  # what divides may forget: fewer divisions
+        if near not in made:
+            made[near] = divided(plan, LIKELY, is_counted=False, length=float(near)).noise
+        return made[near]
+
+    def sampler(table: Table) -> Sampler:
+        exact = run.exact(table)
+
+        def measured(runs: int, source: WordSource) -> Array:
+            rows = []
+            for _ in range(runs):
+                lengths: list[Measurement] = []
+
+                def noted(_: Measurement, length: Measurement | None) -> Sequence[BlockNoise]:
+                    assert length is not None  # noqa: S101 - asked for
+                    lengths.append(length)  # noqa: B023 - called within the round
+                    return divide(length)
+
+                seen = measure_in_turn(
+                    exact, run.blocks, run.noise, noted, lambda _: wanted, random=source
+                )
+                every = (*lengths, *seen.measurements)
+                parts = [m.values / m.noise.scale for m in every]  # all with the same noise
+                rows.append(np.concatenate(parts))
+            return np.stack(rows)
+
+        return measured
+
+    wrong = ": a thirtieth of its noise" if is_broken else ""
+    measuring = COUNTING_AND_MEASURING - {f"{VAULT}.mechanisms.measure.measure"}
+    return Subject(
+        f"marginals, divided for a noisy length{wrong}",
+        Claim.of(Cost.gaussian(claimed)),
+        listed_pairs(domain.shape, "add-remove"),
+        sampler,
+        measuring
+        | {
+            f"{VAULT}.mechanisms.measure.measure_in_turn",
+            f"{VAULT}.mechanisms.measure.measured_length",
+        },
         pairs_at_random(domain.shape, "add-remove"),
         slowness=SLOW_TURNS,
         is_broken=is_broken,

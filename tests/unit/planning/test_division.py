@@ -8,7 +8,15 @@ import pytest
 
 import sfumato as sf
 from sfumato.planning.calibrate import privacy_loss
-from sfumato.planning.division import NOTHING, divided, divided_below, records_of
+from sfumato.planning.division import (
+    NOTHING,
+    divided,
+    divided_below,
+    length_loss,
+    length_of,
+    length_told,
+    records_of,
+)
 from sfumato.planning.forecast import Forecast
 from sfumato.strategy.marginals import Marginals
 
@@ -138,7 +146,10 @@ def test_a_plan_says_from_how_many_records_on_it_stays_as_it_is(work, neighbours
     bound = divided_below(plan, is_counted=is_counted)
     assert bound > 100
     assert divided(plan, bound, is_counted=is_counted) is plan
-    assert divided(plan, bound - bound // 50 - 2, is_counted=is_counted) is not plan
+    assert length_of(plan, bound, is_counted=is_counted) is None
+    below = bound - bound // 50 - 2
+    is_divided = divided(plan, below, is_counted=is_counted) is not plan
+    assert is_divided or length_of(plan, below, is_counted=is_counted) is not None
 
 
 def test_a_plan_tells_that_a_release_may_err_otherwise():
@@ -152,3 +163,101 @@ def test_a_plan_tells_that_a_release_may_err_otherwise():
     ones = sf.plan(sf.marginals(DOMAIN, 1), BUDGET, cache=False)
     named = sf.plan(sf.marginals(DOMAIN, 2), BUDGET, mechanism="factorization", cache=False)
     assert many.division == ones.division == named.division == ""
+
+
+# The length of the pieces of several attributes
+
+LENGTHS = (-1e3, 0.0, 300.0, 1e5)
+
+
+@pytest.mark.parametrize(("work", "neighbours", "unit"), CASES)
+@pytest.mark.parametrize("records", [30, 1_000, 10_000])
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_the_length_costs_no_more_than_is_left(work, neighbours, unit, records, is_counted):
+    plan = planned(work, neighbours, unit)
+    asked = length_of(plan, records, is_counted=is_counted)
+    if asked is None:
+        assert records != 1_000
+        return
+    paid = length_loss(plan, asked.noise)
+    assert 0 < paid < 0.05 * loss(plan)
+    for length in LENGTHS:
+        made = divided(plan, records, is_counted=is_counted, length=length)
+        assert made is not plan
+        assert made.cost == plan.cost
+        counted = is_counted and made.noise[0] != plan.noise[0]
+        first = count_alone(plan) if counted else 0
+        assert first + paid + loss(made) <= loss(plan)
+
+
+def test_a_length_that_is_not_paid_for_would_cost_more():
+    plan = planned(sf.marginals(DOMAIN, 2))
+    asked = length_of(plan, 1_000, is_counted=False)
+    made = divided(plan, 1_000, is_counted=False)
+    assert loss(made) <= loss(plan) < loss(made) + length_loss(plan, asked.noise)
+
+
+def test_longer_pieces_get_more_of_the_budget():
+    plan = planned(sf.marginals(DOMAIN, 2))
+    pairs = [
+        times(plan, divided(plan, 1_000, is_counted=False, length=length))[1 + len(DOMAIN) :]
+        for length in (0.0, 1_000.0, 4_000.0, 1e5)
+    ]
+    least = [p.min() for p in pairs]
+    assert least == sorted(least)
+    assert least[0] < 0.2 < 0.9 < least[-1] < 1
+    assert np.allclose(pairs[-1], pairs[-1][0], rtol=0.02)  # as it was planned, but for the length
+
+
+def test_a_length_is_measured_where_it_decides():
+    plan = planned(sf.marginals(DOMAIN, 2))
+    asked = [length_of(plan, n, is_counted=True) is not None for n in (1, 1_000, 10**7)]
+    assert asked == [
+        False,
+        True,
+        False,
+    ]  # hidden by noise; decides; large tables have budget enough
+    assert length_of(planned(sf.marginals(DOMAIN, 1)), 1_000, is_counted=True) is None
+    assert length_of(planned(sf.prefixes(DOMAIN, "d", by=["c"])), 10, is_counted=True) is None
+
+
+@pytest.mark.parametrize(("work", "neighbours", "unit"), CASES)
+def test_neighbours_move_a_length_by_no_more_than_is_paid_for(work, neighbours, unit):
+    """Exact lengths of neighbours, and the twin: columns that are not of length 1 move by more."""
+    plan = planned(work, neighbours, unit)
+    asked = length_of(plan, 1_000, is_counted=False)
+    reach = float(length_loss(plan, asked.noise)) ** 0.5 * asked.noise.scale
+    blocks, several = plan.strategy.blocks, [w > 0 for w in asked.weights]
+    rng = np.random.default_rng(0)
+    rows = 1 if unit is None else unit.rows
+    farthest = wrong = 0.0
+    for trial in range(40):
+        own = np.column_stack([rng.integers(0, a.size, 3 + trial // 2) for a in DOMAIN])
+        moved = np.column_stack([rng.integers(0, a.size, rows) for a in DOMAIN])
+        moved[:] = moved[0]  # rows of one person that are alike move the most
+        kept = own[rows:] if neighbours == "replace-one" else own
+        lengths = []
+        for table in (own, np.vstack([kept, moved])):
+            squares = np.array(
+                [_square(b.term, table) for b, s in zip(blocks, several, strict=True) if s]
+            )
+            norms = np.array(plan.strategy.piece_norms)[several]
+            lengths.append((np.sqrt((squares / norms).sum()), np.sqrt(squares.sum())))
+        apart = np.abs(np.subtract(*lengths))
+        farthest, wrong = max(farthest, apart[0]), max(wrong, apart[1])
+    assert farthest <= reach
+    assert farthest > 0.2 * reach
+    assert wrong > reach
+
+
+def _square(term, table):
+    places = [DOMAIN.index(a) for a in term.attributes]
+    sizes = [DOMAIN.shape[i] for i in places]
+    cells = np.ravel_multi_index([table[:, i] for i in places], sizes)
+    counts = np.bincount(cells, minlength=int(np.prod(sizes))).reshape(sizes)
+    return float((term.apply(counts).astype(float) ** 2).sum())
+
+
+def test_a_length_is_read_as_it_was_told():
+    assert length_told({"records": 3}) is None
+    assert length_told({"length": [-3 * 2**19, 20]}) == -1.5

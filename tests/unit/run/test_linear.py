@@ -14,6 +14,9 @@ from sfumato.domain.attributes import Integer
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, TableError, TooLarge
 from sfumato.ledger.ledger import Ledger
+from sfumato.measurement import Measured
+from sfumato.planning.division import length_of
+from sfumato.run import linear
 from sfumato.workload.workload_limits import LIMITS
 from tests.shared.ledger_home import made
 
@@ -213,6 +216,30 @@ def test_a_public_number_or_a_guess_takes_the_place_of_the_count(few):
     )
     public = sf.plan(inside, LITTLE, "replace-one").release(few)
     assert divided_for(public) == 400
+
+
+def test_what_is_told_of_a_length_divides_a_stored_measurement_again(few, tmp_path, monkeypatch):
+    path = made(tmp_path / "long.ledger", LITTLE, "few")
+    plan, asked = sf.plan(sf.marginals(MANY, 2), LITTLE), []
+
+    def noted(*args, **kwargs):
+        asked.append(length_of(*args, **kwargs))
+        return asked[-1]
+
+    monkeypatch.setattr(linear, "length_of", noted)
+    alike = pd.DataFrame(dict.fromkeys(few, few["c"] % 3))
+    first = plan.release(alike, ledger=path, name="few")
+    assert asked[-1] is not None
+    book = Ledger.open(path)
+    about = Measured.about(book.answer(book.entries()[0].key))
+    told = about["division"]
+    assert told["length"][1] == asked[-1].noise.grid_bits
+    usual = plan.divided(told["records"], is_counted=told["is_counted"]).forecast
+    assert [law.as_json() for law in usual.noise] != about["noise"]
+    again = sf.plan(sf.marginals(MANY, 2), LITTLE).release(alike, ledger=path, name="few")
+    assert again.is_stored
+    pd.testing.assert_frame_equal(first.answers(), again.answers())
+    assert divided_for(again) == divided_for(first) == told["records"]
 
 
 @pytest.mark.parametrize("records", [0, -1, 2.5, True, "many"])

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, isqrt, log2
 
 import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.measurement import Measured, Measurement
+from sfumato.measurement import LENGTH_BITS, Length, Measured, Measurement
 from sfumato.privacy.budget import total_is_public
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource, system_words
@@ -43,6 +43,7 @@ __all__ = [
     "flat_answers",
     "measure",
     "measure_in_turn",
+    "measured_length",
     "reported",
     "tallied_reports",
 ]
@@ -173,32 +174,38 @@ def measure(
     ``planning.calibrate.privacy_loss`` states for these blocks, this noise and the neighbours.
     Neighbours: as given to ``privacy_loss``; ``rows`` is passed on only where it is public.
     """
-    return measure_in_turn(exact, blocks, noise, lambda _: noise, random, progress)
+    return measure_in_turn(exact, blocks, noise, lambda *_: noise, None, random, progress)
 
 
 def measure_in_turn(
     exact: Exact,
     blocks: Sequence[Block],
     noise: Sequence[BlockNoise],
-    divide: Callable[[Measurement], Sequence[BlockNoise]],
+    divide: Callable[[Measurement, Measurement | None], Sequence[BlockNoise]],
+    length: Callable[[Measurement], Length | None] | None = None,
     random: WordSource | None = None,
     progress: Progress | None = None,
 ) -> Measured:
     """Measure the first block with ``noise[0]``, then all with the noise that follows from it.
 
-    ``divide`` gets the measurement of the first block, which is public, and nothing else of the
-    data. The first block is measured again where its noise is another then, and is not else.
+    ``length`` gets the measurement of the first block, which is public, and says which length is
+    measured next, if one is. ``divide`` gets both measurements, and nothing else of the data. The
+    first block is measured again where its noise is another then, and is not else.
 
-    Privacy: where ``privacy_loss`` of ``noise[0]`` alone and of all that ``divide`` returns add up
-    to no more than the loss that is paid (of what it returns alone, where it returns ``noise[0]``):
-    docs/proofs/measuring.md, Divided budgets.
+    Privacy: where ``privacy_loss`` of ``noise[0]`` alone, the loss of the length and
+    ``privacy_loss`` of all that ``divide`` returns add up to no more than the loss that is paid
+    (without ``noise[0]`` alone, where it returns ``noise[0]``): docs/proofs/measuring.md, Divided
+    budgets.
     Neighbours: as given to ``privacy_loss``; ``rows`` is passed on only where it is public.
     """
     random = system_words() if random is None else random
     revealed = exact.values.reveal()
     first = Measurement(add_noise(revealed[0], blocks[0].term, noise[0], random), noise[0])
+    wanted = None if length is None else length(first)
+    long = None if wanted is None else measured_length(exact, blocks, wanted, random)
     out = []
-    for i, (values, block, law) in enumerate(zip(revealed, blocks, divide(first), strict=True)):
+    laws = divide(first, long)
+    for i, (values, block, law) in enumerate(zip(revealed, blocks, laws, strict=True)):
         is_measured = i == 0 and law == noise[0]
         out.append(
             first if is_measured else Measurement(add_noise(values, block.term, law, random), law)
@@ -206,6 +213,37 @@ def measure_in_turn(
         if progress is not None:
             progress(i + 1, len(blocks), "measuring")
     return Measured(tuple(out), exact.rows)
+
+
+def measured_length(
+    exact: Exact, blocks: Sequence[Block], length: Length, random: WordSource
+) -> Measurement:
+    """The length of all values together, each block by its weight, with noise.
+
+    ``floor(2^g sqrt(sum_b w_b |M_b h|^2))`` in exact integers, g the bits of the grid, and noise of
+    whole steps.
+
+    Privacy: two lengths differ by no more than the vectors do, rounded down by less than one step
+    more; so it costs no more than what ``planning.division`` says: docs/proofs/measuring.md,
+    Divided budgets.
+    Neighbours: as given to ``planning.division``.
+    """
+    law, square = length.noise, 0
+    for values, block, weight in zip(exact.values.reveal(), blocks, length.weights, strict=True):
+        if weight and (block.term.fraction_bits or block.term.unit_bits):
+            raise ValueError("lengths are those of whole numbers")  # planned for no others
+        square += weight * _square(values) if weight else 0
+    steps = isqrt(square << 2 * law.grid_bits) >> LENGTH_BITS
+    noisy = steps + int(block_noise(law, 1, random)[0])
+    return Measurement(np.array([noisy], dtype=object), law)
+
+
+def _square(values: Numbers) -> int:
+    """The sum of the squares, exactly."""
+    if values.dtype.kind == "O" or _greatest(values) >= 2**31:
+        return sum(int(v) ** 2 for v in values.reshape(-1))
+    squares = values.reshape(-1).astype(np.int64) ** 2
+    return (int((squares >> 32).sum()) << 32) + int((squares & (2**32 - 1)).sum())
 
 
 def exact_values(term: Term, table: Integers) -> Numbers:

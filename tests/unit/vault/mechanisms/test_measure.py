@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from math import isqrt
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import sfumato as sf
+from sfumato.measurement import LENGTH_BITS
 from sfumato.planning.calibrate import privacy_loss
+from sfumato.planning.division import length_of
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.strategy.base import Block
 from sfumato.strategy.pieces import pieces
@@ -22,6 +25,7 @@ from sfumato.vault.mechanisms.measure import (
     exact_values,
     measure,
     measure_in_turn,
+    measured_length,
 )
 from sfumato.vault.mechanisms.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.mechanisms.select import read_answers, read_tables
@@ -213,16 +217,62 @@ def test_a_first_block_is_kept_unless_its_noise_changes():
     exact = count(table, domain, blocks, "add-remove")
     seen = []
 
-    def same(first):
+    def same(first, length):
         seen.append(first)
+        assert length is None
         return noise
 
-    kept = measure_in_turn(exact, blocks, noise, same, SeededWords(1))
+    kept = measure_in_turn(exact, blocks, noise, same, random=SeededWords(1))
     assert kept.measurements[0] is seen[0]
     plain = measure(exact, blocks, noise, SeededWords(1))
     for one, other in zip(kept.measurements, plain.measurements, strict=True):
         assert np.array_equal(one.units, other.units)
     less = tuple(replace(law, units=2 * law.units) for law in noise)
-    again = measure_in_turn(exact, blocks, noise, lambda _: less, SeededWords(1))
+    again = measure_in_turn(exact, blocks, noise, lambda *_: less, random=SeededWords(1))
     assert [m.noise for m in again.measurements] == list(less)
     assert not np.array_equal(again.measurements[0].units, plain.measurements[0].units)
+
+
+WIDE = sf.Domain({"a": 3, "b": 2, "c": 5})
+
+
+def _pieces():
+    """The pieces of all pairs, what counts of each, and the norms of their columns."""
+    plan = sf.plan(sf.marginals(WIDE, 2), sf.Budget(mu=0.5), mechanism="factorization", cache=False)
+    strategy = plan.forecast.in_normal_form.strategy
+    asked = length_of(plan.forecast, 30, is_counted=True)
+    assert asked is not None
+    return strategy.blocks, asked, strategy.piece_norms
+
+
+def _exact(blocks, table):
+    return count(open_table(table), WIDE, blocks, "add-remove")
+
+
+def test_a_length_is_the_root_of_the_squares_of_all_pieces_of_several_attributes():
+    blocks, asked, norms = _pieces()
+    rng = np.random.default_rng(0)
+    exact = _exact(blocks, pd.DataFrame({a.name: rng.integers(0, a.size, 200) for a in WIDE}))
+    squares = [float((v.astype(float) ** 2).sum()) for v in exact.values.reveal()]
+    several = [len(b.term.attributes) > 1 for b in blocks]
+    assert [w > 0 for w in asked.weights] == several
+    whole = sum(s / n for s, n, many in zip(squares, norms, several, strict=True) if many)
+    quiet = replace(asked, noise=replace(asked.noise, units=1))
+    told = measured_length(exact, blocks, quiet, SeededWords(1))
+    assert told.values[0] == pytest.approx(whole**0.5, abs=1e-4)
+    loud = [measured_length(exact, blocks, asked, SeededWords(i)).values[0] for i in range(300)]
+    assert np.std(loud) == pytest.approx(asked.noise.scale, rel=0.15)
+
+
+def test_lengths_of_large_values_are_exact():
+    blocks, asked, _ = _pieces()
+    quiet = replace(asked, noise=replace(asked.noise, units=1))
+    values = [np.full(b.term.rows, 2**40 + 1, dtype=np.int64) for b in blocks]
+    told = measured_length(Exact(Sensitive(tuple(values)), None), blocks, quiet, SeededWords(1))
+    pairs = zip(values, asked.weights, strict=True)
+    square = sum(w * int(v) ** 2 for value, w in pairs for v in value)
+    expected = isqrt(square << 2 * quiet.noise.grid_bits) >> LENGTH_BITS
+    assert abs(int(told.units[0]) - expected) < 8
+    wide = [v.astype(object) for v in values]
+    again = measured_length(Exact(Sensitive(tuple(wide)), None), blocks, quiet, SeededWords(1))
+    assert again.units[0] == told.units[0]
