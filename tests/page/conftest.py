@@ -52,9 +52,9 @@ def chromium():
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def museum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Museum]:
-    """A server whose budget nobody has touched yet in this module."""
+    """A server for all modules that do not count what is left; the others have their own."""
     with museum_server(tmp_path_factory.mktemp("museum")) as found:
         yield found
 

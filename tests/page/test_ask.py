@@ -7,6 +7,8 @@ a dataset to itself, for they may run in any order.
 
 from __future__ import annotations
 
+import re
+
 from tests.page.conftest import check_accessible, picture
 from tests.page.museum import ADA, BOB, CORA, DAN
 
@@ -74,6 +76,11 @@ def test_groups_means_and_medians_are_one_question_and_one_table(open_browser):
     assert shape.locator("tbody tr").count() == 5
     check_accessible(page)
     picture(page, "ask-groups")
+    page.goto("/page/ledger")  # the debit leads back to the question, which costs nothing again
+    page.get_by_role("link", name="SELECT ticket, COUNT(*) AS n").first.click()
+    page.get_by_text("the same question costs nothing").wait_for()
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.get_by_text("It was answered before, so it cost nothing").wait_for()
 
 
 def test_accuracy_is_paid_for(open_browser):
@@ -83,12 +90,23 @@ def test_accuracy_is_paid_for(open_browser):
     page.get_by_label("Error to pay for").fill("200")
     page.get_by_role("button", name="What would that cost?").click()
     page.get_by_text("It would cost").wait_for()
-    page.get_by_role("button", name="Pay for ±200").click()
+    page.get_by_role("button", name="Pay for ±200", exact=True).click()
     page.get_by_text("missing for an error of 200 was paid for").wait_for()
-    page.get_by_role("button", name="Pay for ±200").click()  # again: nothing is missing
+    page.get_by_role("button", name="Pay for ±200", exact=True).click()  # again: nothing is missing
     page.get_by_text("It was answered before, so it cost nothing").wait_for()
     check_accessible(page)
     picture(page, "ask-error")
+    spent = page.get_by_role("meter", name="Budget left").get_attribute("aria-valuenow")
+    sharper = page.get_by_role("button", name="Sharper: ").first
+    error = re.search(r"±([0-9.]+)", sharper.inner_text())[1]
+    assert 0 < float(error) < 110  # half of 200 or less: what was measured before helps
+    sharper.click()
+    pay = page.get_by_role("button", name=f"Pay for ±{error} now")
+    pay.wait_for()
+    page.get_by_text("It would cost").wait_for()
+    assert page.get_by_role("meter", name="Budget left").get_attribute("aria-valuenow") == spent
+    pay.click()
+    page.get_by_text(f"missing for an error of {error} was paid for").wait_for()
 
 
 def test_controls_write_the_question(open_browser):
@@ -104,7 +122,18 @@ def test_controls_write_the_question(open_browser):
         """() => document.querySelector('textarea[aria-label="Question in SQL"]').value
              === `SELECT COUNT(*) FROM data WHERE "ticket" = 'child'`"""
     )
+    page.get_by_role("button", name="One more condition").click()
+    page.get_by_role("combobox", name="and where (2)").click()
+    page.get_by_role("option", name="age").click()
+    page.get_by_label("from (2)").fill("5")
+    page.wait_for_function(
+        """() => document.querySelector('textarea[aria-label="Question in SQL"]').value
+             === `SELECT COUNT(*) FROM data WHERE "ticket" = 'child' AND "age" >= 5`"""
+    )
     assert text.input_value()
+    page.get_by_role("cell", name="Mon, Tue, Wed, Thu, Fri, Sat, Sun").wait_for()
+    check_accessible(page)
+    picture(page, "ask-controls")
 
 
 def _choose(page, path, dataset):
@@ -147,6 +176,9 @@ def test_a_curator_freezes_and_nobody_is_answered(open_browser):
     again.get_by_label("Reason").fill("the test is over")
     again.get_by_role("button", name="Unfreeze now").click()
     cora.get_by_role("button", name="Freeze archive").wait_for()
+    history = cora.get_by_role("table", name="Changes")
+    history.get_by_text("unfrozen: by cora: the test is over").wait_for()
+    history.get_by_text("frozen: by cora: a test", exact=True).wait_for()
 
 
 def test_an_analyst_sees_their_own_ledger_and_no_brake(open_browser):

@@ -10,6 +10,7 @@ import pytest
 import sfumato as sf
 from sfumato.errors import SqlError
 from sfumato_web.page.ask_page import (
+    Condition,
     advice,
     ask,
     counting_sql,
@@ -18,7 +19,9 @@ from sfumato_web.page.ask_page import (
     price,
     problem_words,
     safe_interval_of,
+    sharper_error,
     takes_questions,
+    values_in_words,
 )
 from sfumato_web.server.problems import _KINDS, Problem
 from tests.page.museum import DOMAIN
@@ -156,27 +159,44 @@ def test_there_is_advice_for_every_refusal_of_a_question():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "queries"),
+    ("conditions", "by", "queries"),
     [
-        ({}, 1),
-        ({"name": "age", "low": 18, "high": 64}, 1),
-        ({"name": "age", "low": 65}, 1),
-        ({"name": "age", "high": 17, "by": "ticket"}, 5),
-        ({"name": "ticket", "values": ["'adult'"]}, 1),
-        ({"name": "ticket", "values": ["'adult'", "'child'"], "by": "weekday"}, 7),
-        ({"name": "guided", "values": ["TRUE"]}, 1),
-        ({"by": "guided"}, 2),
+        ([], None, 1),
+        ([Condition("age", low=18, high=64)], None, 1),
+        ([Condition("age", low=65)], None, 1),
+        ([Condition("age", high=17)], "ticket", 5),
+        ([Condition("ticket", ["'adult'"])], None, 1),
+        ([Condition("ticket", ["'adult'", "'child'"])], "weekday", 7),
+        ([Condition("guided", ["TRUE"])], None, 1),
+        ([Condition("age", low=18), Condition("guided", ["TRUE"])], "ticket", 5),
+        ([Condition("age"), Condition("age", low=18), Condition("age", high=30)], None, 1),
+        ([], "guided", 2),
     ],
 )
-def test_controls_write_questions_that_can_be_asked(domain, arguments, queries):
-    arguments = dict(arguments)
-    name = arguments.pop("name", None)
-    assert sf.sql(domain, counting_sql(domain, name, **arguments)).queries == queries
+def test_controls_write_questions_that_can_be_asked(domain, conditions, by, queries):
+    assert sf.sql(domain, counting_sql(*conditions, by=by)).queries == queries
 
 
 def test_odd_names_are_quoted():
     domain = sf.Domain({'a "b"': 3})
-    assert sf.sql(domain, counting_sql(domain, 'a "b"', low=1)).queries == 1
+    assert sf.sql(domain, counting_sql(Condition('a "b"', low=1))).queries == 1
+
+
+def test_values_are_listed_or_their_ends():
+    domain = sf.Domain({"age": 90})
+    assert values_in_words(domain["age"]) == "0 to 89"
+    names = [f"v{i}" for i in range(100)]
+    many = sf.Domain([sf.Category("c", names)])["c"]
+    assert values_in_words(many).endswith("v59 and 40 more, the last v99")
+    few = sf.Domain([sf.Category("c", names[:3])])["c"]
+    assert values_in_words(few) == "v0, v1, v2"
+
+
+def test_half_of_the_error_of_an_answer():
+    answer = {"low": -10.0, "high": 382.0, "level": 0.95}
+    assert sharper_error(answer) == 50.0
+    assert sharper_error({**answer, "low": None}) is None
+    assert sharper_error({**answer, "high": -10.0}) is None
 
 
 def test_few_values_are_listed_as_constants(domain):

@@ -268,7 +268,7 @@ def test_no_page_reads_a_ledger_the_state_or_sql_on_the_event_loop(chromium, tmp
         sql = "SELECT weekday, COUNT(*) FROM data WHERE age < 9 OR age > 70 GROUP BY weekday"
         page.get_by_label("SQL").fill(sql)
         page.get_by_role("button", name="Add", exact=True).click()
-        page.get_by_text("Typical error").wait_for()
+        page.get_by_text("Typical error", exact=True).wait_for()
         button = page.get_by_role("button", name="Release …")
         button.click()
         page.get_by_role("button", name="Spend and release").click()

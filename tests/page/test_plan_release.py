@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 import httpx
 import pandas as pd
@@ -12,9 +13,16 @@ import pytest
 
 from tests.http.served import bearer
 from tests.page.conftest import WAIT, check_accessible, picture, sign_in
-from tests.page.museum import ADA, BOB, CORA, museum_server
+from tests.page.museum import ADA, BOB, CORA, DAN, Museum, museum_server
 
 BARS = ".chart[data-drawn] svg"
+
+
+@pytest.fixture(scope="module")
+def museum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Museum]:
+    """A server whose budget nobody has touched yet."""
+    with museum_server(tmp_path_factory.mktemp("museum")) as found:
+        yield found
 
 
 def ask_totals(page) -> None:
@@ -109,6 +117,73 @@ def test_plan_release_download(open_browser, museum, tmp_path):
     stranger = open_browser(BOB)
     stranger.goto(address)
     stranger.get_by_role("alert").get_by_text("No dataset of this name").wait_for()
+
+
+def test_the_most_is_marked_ways_are_chosen_and_a_draft_is_sent(open_browser, museum):
+    page = open_browser(DAN)  # who may spend next to nothing
+    page.get_by_text("pure noise up to epsilon 0.000001").wait_for()
+    before = spent(museum)
+    page = open_browser(CORA)
+    page.get_by_role("button", name="All 1-way tables").click()
+    page.get_by_text("The most you can spend at once").wait_for()
+    assert page.locator(".slider-mark span").first.bounding_box()["width"] > 0
+    page.get_by_role("button", name="Choose how").click()
+    for name, option in (
+        ("Mechanism", "gaussian-groups"),
+        ("Make small", "the largest error"),
+        ("Intervals", "99%"),
+        ("Publish", "never below zero"),
+    ):
+        page.get_by_role("combobox", name=name).click()
+        page.get_by_role("option", name=option).click()
+    page.get_by_text("by gaussian-groups").wait_for()
+    assert page.get_by_text("pure noise up to").count() == 0
+    spend = page.get_by_role("button", name=re.compile("^Spend [0-9.]+$"))
+    most = spend.inner_text().removeprefix("Spend ").strip()
+    spend.click()
+    page.get_by_text(f"It would cost epsilon {most}").wait_for()
+    slider = page.get_by_role("slider", name="Epsilon")
+    assert slider.get_attribute("aria-valuetext") == most
+    check_accessible(page)
+    page.get_by_label("Name of the draft").fill("weekly tables")
+    page.get_by_role("button", name="Keep").click()
+    page.get_by_role("link", name="weekly tables (museum)").wait_for()
+    page.get_by_role("button", name="Link to send").click()
+    link = page.get_by_label("Link", exact=True)
+    page.wait_for_function("document.querySelector('[aria-label=Link]')?.value?.startsWith('http')")
+    address = link.input_value()
+    check_accessible(page)
+    picture(page, "draft")
+
+    ada = open_browser(None)
+    ada.goto(address)  # leads to the login and back to the draft
+    ada.get_by_label("Your token").fill(ADA)
+    ada.get_by_role("button", name="Sign in").click()
+    ada.get_by_text("by gaussian-groups").wait_for()
+    assert ada.get_by_role("link", name="weekly tables").count() == 0  # hers are her own
+    stranger = open_browser(BOB)
+    stranger.goto(address)
+    stranger.get_by_role("alert").get_by_text("No dataset of this name").wait_for()
+    stranger.goto(address[:-9])
+    stranger.get_by_role("alert").get_by_text("holds no draft").wait_for()
+    page.get_by_role("button", name="Remove the draft weekly tables").click()
+    page.get_by_role("link", name="weekly tables").wait_for(state="detached")
+    assert spent(museum) == before
+
+
+def test_a_first_load_is_small(chromium, museum):
+    context = chromium.new_context(base_url=museum.address)
+    context.set_default_timeout(WAIT)
+    page = context.new_page()
+    watch = context.new_cdp_session(page)
+    watch.send("Network.enable")
+    sizes: list[float] = []
+    watch.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    sign_in(page, CORA)
+    page.get_by_role("button", name="All 1-way tables").click()
+    page.locator(BARS).wait_for()
+    assert 500_000 < sum(sizes) < 700_000  # the library of charts alone has 300,000
+    context.close()
 
 
 def test_what_is_wrong_is_said_in_its_place(open_browser):

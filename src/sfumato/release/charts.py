@@ -151,7 +151,11 @@ def cdf_band(
 
 
 def heat_map(frame: pd.DataFrame, x: str, y: str, *, width: Width = LIMITS.chart_width) -> Chart:
-    """The answers of a two-way table by colour."""
+    """The answers of a two-way table by colour, with marks where intervals are wide.
+
+    A cross stands on an answer whose interval reaches 0, a dot on another one whose interval is
+    wider than half of it to each side.
+    """
     import altair as alt
 
     across = [label_text(v) for v in frame[x].tolist()]
@@ -160,17 +164,35 @@ def heat_map(frame: pd.DataFrame, x: str, y: str, *, width: Width = LIMITS.chart
     rows = len(set(down))
     step = 22 if rows <= 16 else max(4, min(14, 420 // rows))
     tip = [_tip("x", x, "N"), _tip("y", y, "N"), *_number_tips("value")]
-    return (
-        alt.Chart(_inline(columns))
-        .mark_rect()
-        .encode(
-            alt.X("x:N", sort=None, title=x, axis=alt.Axis(labelOverlap=True, labelLimit=120)),
-            alt.Y("y:N", sort=None, title=y, axis=alt.Axis(labelOverlap=True, labelLimit=180)),
-            alt.Color("v:Q", title="value", scale=alt.Scale(scheme="viridis")),
-            tooltip=tip,
-        )
-        .properties(width=width, height=rows * step)
+    base = alt.Chart(_inline(columns)).encode(
+        alt.X("x:N", sort=None, title=x, axis=alt.Axis(labelOverlap=True, labelLimit=120)),
+        alt.Y("y:N", sort=None, title=y, axis=alt.Axis(labelOverlap=True, labelLimit=180)),
+        tooltip=tip,
     )
+    cells = base.mark_rect().encode(
+        alt.Color("v:Q", title="value", scale=alt.Scale(scheme="viridis"))
+    )
+    # Worked out where it is drawn: a preview changes the ends while a budget moves.
+    wide = alt.expr.if_(alt.datum.h - alt.datum.l > alt.expr.abs(alt.datum.v), _WIDE, "")
+    reaches = (alt.datum.l <= 0) & (alt.datum.h >= 0)
+    shape = alt.Shape(
+        "u:N",
+        title="interval",
+        scale=alt.Scale(domain=[_REACHES, _WIDE], range=["cross", "circle"]),
+        legend=alt.Legend(orient="top", symbolSize=50, symbolStrokeColor="#333333"),
+    )
+    # Grey, so that the marks of the key are seen on light and dark pages, too.
+    marks = (
+        base.transform_calculate(u=alt.expr.if_(reaches, _REACHES, wide))
+        .transform_filter(alt.datum.u != "")
+        .mark_point(filled=True, fill="#d0d0d0", stroke="#333333", strokeWidth=0.6, opacity=1)
+        .encode(shape, size=alt.value(min(24, max(6, step * step // 8))))
+    )
+    return (cells + marks).properties(width=width, height=rows * step)
+
+
+_REACHES: Final = "reaches 0"
+_WIDE: Final = "wider than half of the value"
 
 
 def candidates_chart(

@@ -8,6 +8,7 @@ auth.py         every request of a browser: cookie, origin, rates, headers; who 
 __init__.py     puts the page on the application   layout.py        the frame, how things are shown
 plan_page.py    see the error before you spend     release_page.py  answers, charts, files
 ask_page.py     one question at a time             ledger_page.py   what was spent
+describe_page.py  what columns hold                people_page.py   who may spend what, for curators
 assets/         style and the script of charts     ../learn/        one page per idea
 
 **How a page is written.** A module has ``register()``, which `open_page` calls, and in it::
@@ -69,6 +70,7 @@ from sfumato_web.page import (
     describe_page,
     learn_page,
     ledger_page,
+    people_page,
     plan_page,
     release_page,
 )
@@ -85,6 +87,7 @@ __all__ = ["open_page"]
 
 ASSETS: Final = Path(__file__).parent / "assets"
 _KEPT: Final = {"Cache-Control": "public, max-age=3600"}
+_DOWN: Final = "M7 10l5 5 5-5z"
 _FAVICON: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><defs><radialGradient id="g" '
     'cx="40%" cy="40%"><stop offset="25%" stop-color="#2f7fa3"/><stop offset="100%" '
@@ -98,7 +101,8 @@ def open_page(app: FastAPI, server: ServerState) -> PageMiddleware:
     _quieten()
     _look()
     _assets()
-    for part in (plan_page, release_page, ask_page, describe_page, ledger_page, learn_page):
+    parts = (plan_page, release_page, ask_page, describe_page, ledger_page, people_page, learn_page)
+    for part in parts:
         part.register()
     pages.config.socket_io_js_transports = ["websocket"]
     # A bar without a name at every request: nothing that a screen reader could say of it.
@@ -134,6 +138,9 @@ def _look() -> None:
     ui.button.default_props("no-caps unelevated")
     for control in (ui.input, ui.number, ui.select, ui.textarea):
         control.default_props("outlined dense")
+    # As paths: the font of these two arrows alone has 129 KB.
+    ui.select.default_props(f'dropdown-icon="{_DOWN}"')
+    ui.expansion.default_props(f'expand-icon="{_DOWN}"')
     pages.colors(primary="#23708f")
 
 

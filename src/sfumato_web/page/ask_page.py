@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from html import escape
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from nicegui import ui
@@ -33,23 +34,31 @@ from sfumato_web.page.layout import (
     table,
 )
 from sfumato_web.page.page_limits import LIMITS
-from sfumato_web.server.models import AskAsked
+from sfumato_web.server.models import AskAsked, canonical
 from sfumato_web.server.problems import Problem, not_valid, problem_of
 
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute, Value
     from sfumato.domain.domain import Domain
+    from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset
 
 __all__ = [
     "Answered",
+    "Asked",
+    "Condition",
     "advice",
     "ask",
+    "asked_for",
     "counting_sql",
     "history",
     "listed_values",
     "register",
+    "safe_interval_of",
+    "sharper_error",
+    "shorter",
     "takes_questions",
+    "values_in_words",
 ]
 
 
@@ -195,7 +204,9 @@ async def ask(
         was_stored = await dataset.on_session(
             visitor.who, batcher.was_answered, request.sql, request.error
         )
+        before = await visitor.on_ledger(dataset, dataset.ledger.version)
         body = await batcher.ask(request.sql, visitor.who, None, request.error)
+        await visitor.on_ledger(dataset, _note_question, dataset, visitor.who, before, request)
     finally:
         await visitor.on_grid(began)
     document = json.loads(body)
@@ -205,6 +216,46 @@ async def ask(
     earlier = history(visitor, dataset)
     earlier[:] = [answered, *(a for a in earlier if a.sql != answered.sql)][: LIMITS.answers_shown]
     return answered
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that a debit paid for, in the words of who asked it."""
+
+    sql: str
+    error: float | None
+
+    @property
+    def shortened(self) -> str:
+        """As a link says it."""
+        more = "" if self.error is None else f" to ±{self.error:g}"
+        return shorter(self.sql) + more
+
+
+def shorter(text: str) -> str:
+    """A text that fits a cell of a table."""
+    most = LIMITS.link_characters
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _note_question(dataset: GuardedDataset, who: Analyst, before: int, request: AskAsked) -> None:
+    """Remember for which words a debit was made; where two were made at once, for neither."""
+    entries = dataset.ledger.entries(analyst=who.name)
+    new = [entry for entry in entries if entry.sequence > before]
+    if len(new) == 1:
+        document = {"analyst": who.name, "sql": request.sql, "error": request.error}
+        dataset.store.keep([(dataset.name, f"{_DEBIT}{new[0].sequence}", canonical(document))])
+
+
+def asked_for(dataset: GuardedDataset, who: Analyst) -> dict[int, Asked]:
+    """The questions that their debits paid for, by the number of the debit; words are their own."""
+    found = {}
+    for key, data in dataset.store.beginning(dataset.name, _DEBIT):
+        document = json.loads(data)
+        if document["analyst"] == who.name:
+            number = int(key.removeprefix(_DEBIT))
+            found[number] = Asked(str(document["sql"]), document["error"])
+    return found
 
 
 def listed_values(attribute: Attribute) -> list[str] | None:
@@ -217,39 +268,40 @@ def listed_values(attribute: Attribute) -> list[str] | None:
     return [constant(attribute.value_label(code)) for code in range(attribute.value_count)]
 
 
-def counting_sql(
-    domain: Domain,
-    name: str | None = None,
-    *,
-    values: Sequence[str] = (),
-    low: float | None = None,
-    high: float | None = None,
-    by: str | None = None,
-) -> str:
-    """A count in SQL: where an attribute has one of some constants or lies in a range, by another.
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """That a column has one of some constants, or lies in a range; the empty one holds always."""
 
-    >>> import sfumato as sf
-    >>> counting_sql(sf.Domain({"age": 90, "sex": 2}), "age", low=18, high=64, by="sex")
-    'SELECT "sex", COUNT(*) FROM data WHERE "age" BETWEEN 18 AND 64 GROUP BY "sex"'
-    """
-    conditions = []
-    if name is not None:
-        column = _name(domain[name].name)
+    column: str
+    values: Sequence[str] = ()
+    low: float | None = None
+    high: float | None = None
+
+    def sql(self) -> str:
+        """It in SQL; empty where nothing is asked of the column."""
+        column, values = _name(self.column), self.values
         if values:
-            conditions.append(
-                f"{column} = {values[0]}"
-                if len(values) == 1
-                else f"{column} IN ({', '.join(values)})"
-            )
-        elif low is not None and high is not None:
-            conditions.append(f"{column} BETWEEN {low:.15g} AND {high:.15g}")
-        elif low is not None or high is not None:
-            sign, end = (">=", low) if high is None else ("<=", high)
-            conditions.append(f"{column} {sign} {end:.15g}")
+            one_of = f"{column} IN ({', '.join(values)})"
+            return f"{column} = {values[0]}" if len(values) == 1 else one_of
+        if self.low is not None and self.high is not None:
+            return f"{column} BETWEEN {self.low:.15g} AND {self.high:.15g}"
+        if self.low is None and self.high is None:
+            return ""
+        sign, end = (">=", self.low) if self.high is None else ("<=", self.high)
+        return f"{column} {sign} {end:.15g}"
+
+
+def counting_sql(*conditions: Condition, by: str | None = None) -> str:
+    """A count in SQL of the records that meet all conditions, for each value of a column.
+
+    >>> counting_sql(Condition("age", low=18, high=64), Condition("job", ["9"]), by="sex")
+    'SELECT "sex", COUNT(*) FROM data WHERE "age" BETWEEN 18 AND 64 AND "job" = 9 GROUP BY "sex"'
+    """
     what, group = "COUNT(*)", ""
     if by is not None:
         what, group = f"{_name(by)}, COUNT(*)", f" GROUP BY {_name(by)}"
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    met = [text for text in (condition.sql() for condition in conditions) if text]
+    where = f" WHERE {' AND '.join(met)}" if met else ""
     # A text for people, which is then read like any other; no database ever gets it.
     return f"SELECT {what} FROM data{where}{group}"  # noqa: S608
 
@@ -279,6 +331,9 @@ def problem_words(problem: Problem) -> tuple[str, str]:
 _CHOSEN: Final = (
     "the interval above is for a question that the noise of earlier answers did not choose"
 )
+
+_DEBIT: Final = "debit "  # before the number of a debit, of what it was made for
+
 EVERYONE = "(all records)"
 NOTHING = "(no groups)"
 
@@ -297,12 +352,26 @@ def register() -> None:
             return
         await _AskPage(visitor, theirs).build()
 
+    @page("/ask/{name}/{number}", "Ask", at="Ask")
+    async def _again(visitor: Visitor) -> None:
+        params = visitor.request.path_params
+        dataset, number = visitor.dataset(str(params["name"])), str(params["number"])
+        found = await visitor.on_ledger(dataset, asked_for, dataset, visitor.who)
+        asked = found.get(int(number)) if number.isdecimal() and len(number) < 18 else None
+        if asked is None or not takes_questions(dataset):
+            raise Problem(404, "not-found", "no question of yours is known for this debit")
+        theirs = [d for d in visitor.datasets if d is not dataset and takes_questions(d)]
+        await _AskPage(visitor, [dataset, *theirs], asked).build()
+
 
 class _AskPage:
     """The question to the left, what is left and what was answered to the right."""
 
-    def __init__(self, visitor: Visitor, datasets: list[GuardedDataset]) -> None:
+    def __init__(
+        self, visitor: Visitor, datasets: list[GuardedDataset], asked: Asked | None = None
+    ) -> None:
         self.visitor, self.datasets, self.dataset = visitor, datasets, datasets[0]
+        self.asked = asked  # what the page begins with
         self.is_asking = False
 
     async def build(self) -> None:
@@ -316,6 +385,12 @@ class _AskPage:
                     self.left = ui.element("div").classes("stack").props("aria-live=polite")
                 self.answers = ui.element("div").classes("stack loose").props("aria-live=polite")
         await self._choose(self.dataset.name)
+        if self.asked is not None:
+            self.text.value = self.asked.sql
+            if self.asked.error is not None:
+                self.error.value = self.asked.error
+            with self.status:
+                paragraph("Asked before: the same question costs nothing.", "promise")
 
     def _build_question(self) -> None:
         with card("Your question"):
@@ -330,7 +405,7 @@ class _AskPage:
             self.about = paragraph("", "note")
             self.controls = ui.element("div").classes("stack")
             # With its value from the start: a later one would come upon what is being typed.
-            first = counting_sql(self.dataset.config.domain)
+            first = counting_sql()
             self.text = (
                 ui.textarea("Question in SQL", value=first)
                 .props('autogrow spellcheck=false aria-label="Question in SQL"')
@@ -368,59 +443,33 @@ class _AskPage:
     def _build_controls(self) -> None:
         domain = self.dataset.config.domain
         self.controls.clear()
+        self.conditions: list[_ConditionControls] = []
         with self.controls:
-            with ui.element("div").classes("halves tight"):
-                self.where = ui.select(
-                    [EVERYONE, *domain.names], label="Count records where", value=EVERYONE
-                ).props('aria-label="Count records where"')
-                self.by = ui.select(
-                    [NOTHING, *domain.names], label="For each", value=NOTHING
-                ).props('aria-label="For each"')
-            self.condition = ui.element("div")
-        self.where.on_value_change(self._build_condition)
+            self.rows = ui.element("div").classes("stack")
+            with ui.element("div").classes("line"):
+                ui.button("One more condition", on_click=self._add_condition).props("outline dense")
+            self.by = ui.select([NOTHING, *domain.names], label="For each", value=NOTHING).props(
+                'aria-label="For each"'
+            )
         self.by.on_value_change(self._write)
-        self._build_condition()
+        self._add_condition()
 
-    def _build_condition(self) -> None:
-        """Values to choose from, or the ends of a range."""
-        self.values: ui.select | None = None
-        self.ends: list[ui.number] = []
-        self.condition.clear()
-        if self.where.value != EVERYONE:
-            attribute = self.dataset.config.domain[self.where.value]
-            listed = listed_values(attribute)
-            with self.condition:
-                if listed is not None:
-                    self.values = ui.select(
-                        listed, label="is one of", multiple=True, value=[], on_change=self._write
-                    ).props('use-chips aria-label="is one of"')
-                elif attribute.kind in ("integer", "numeric"):
-                    with ui.element("div").classes("halves tight"):
-                        self.ends = [
-                            ui.number(name, on_change=self._write) for name in ("from", "to")
-                        ]
-                else:
-                    paragraph("Write the condition on a time in SQL below.", "note")
+    def _add_condition(self) -> None:
+        with self.rows:
+            number = len(self.conditions)
+            made = _ConditionControls(self.dataset.config.domain, number, self._write)
+            self.conditions.append(made)
         self._write()
 
     def _write(self) -> None:
         """The question of the controls, as SQL in its place."""
-        low, high = (e.value for e in self.ends) if self.ends else (None, None)
-        self.text.value = counting_sql(
-            self.dataset.config.domain,
-            None if self.where.value == EVERYONE else self.where.value,
-            values=[] if self.values is None else self.values.value,
-            low=low,
-            high=high,
-            by=None if self.by.value == NOTHING else self.by.value,
-        )
+        met = [c for c in (each.condition() for each in self.conditions) if c is not None]
+        by = None if self.by.value == NOTHING else self.by.value
+        self.text.value = counting_sql(*met, by=by)
 
     def _show_columns(self) -> None:
-        rows = []
-        for attribute in self.dataset.config.domain:
-            first = str(attribute.value_label(0))
-            last = str(attribute.value_label(attribute.value_count - 1))
-            rows.append((attribute.name, attribute.kind, f"{first} ... {last}"))
+        domain = self.dataset.config.domain
+        rows = [(each.name, each.kind, values_in_words(each)) for each in domain]
         self.columns.clear()
         with self.columns:
             table(("column", "kind", "values"), rows, "Columns of the dataset", texts=3)
@@ -477,6 +526,7 @@ class _AskPage:
                 _forecast(questions)
             else:
                 _offer(questions)
+                ui.button(f"Pay for ±{error:g} now", on_click=self.buy)
 
     async def _show(self) -> None:
         """What is left, and everything asked so far."""
@@ -518,6 +568,8 @@ class _AskPage:
                         ("Cost", one.how, ""),
                     ]
                 )
+                _explain(first)
+                self._sharper(one, first)
             elif one.statements:
                 paragraph(f"One question, {one.how}; intervals of {level}.", "note")
                 if is_newest and one.is_one_count:
@@ -537,6 +589,111 @@ class _AskPage:
             if not is_newest:
                 with ui.element("div").classes("line"):
                     ui.button("Edit this question", on_click=again).props("outline dense")
+
+    def _sharper(self, one: Answered, answer: Mapping[str, Any]) -> None:
+        """A way to half of the error, with its cost first."""
+        error = sharper_error(answer)
+        if error is None:
+            return
+
+        async def look() -> None:
+            self.text.value, self.error.value = one.sql, error
+            await self._forecast(error)
+
+        with ui.element("div").classes("line"):
+            ui.button(f"Sharper: ±{error:g} …", on_click=look).props("outline dense")
+            paragraph("says what it costs before anything is spent", "note")
+
+
+def sharper_error(answer: Mapping[str, Any]) -> float | None:
+    """Half of the standard error of an answer, in two digits; None where there is no interval.
+
+    >>> sharper_error({"low": 0.0, "high": 392.0, "level": 0.95})
+    50.0
+    """
+    if answer["low"] is None or answer["high"] is None or not answer["level"]:
+        return None
+    half = (answer["high"] - answer["low"]) / 2
+    error = half / NormalDist().inv_cdf((1 + answer["level"]) / 2) / 2
+    return float(f"{error:.2g}") if error > 0 else None
+
+
+def _explain(answer: Mapping[str, Any]) -> None:
+    """How an answer came about, and why it is not in the middle of its interval."""
+    if answer.get("why"):
+        paragraph(sentence(str(answer["why"])), "note")
+    low, high, value = answer["low"], answer["high"], answer["value"]
+    if low is None or high is None or high <= low:
+        return
+    if abs(value - (low + high) / 2) > LIMITS.off_middle * (high - low):
+        paragraph(
+            "The answer is not in the middle of its interval: the interval is cut by what is "
+            "known besides, such as that no count is below zero.",
+            "note",
+        )
+
+
+class _ConditionControls:
+    """One condition: a column, and values to choose from or the ends of a range."""
+
+    def __init__(self, domain: Domain, number: int, changed: Callable[[], None]) -> None:
+        self.domain, self.changed = domain, changed
+        self.label = "Count records where" if number == 0 else f"and where ({number + 1})"
+        self.more = "" if number == 0 else f" ({number + 1})"
+        self.where = ui.select([EVERYONE, *domain.names], label=self.label, value=EVERYONE)
+        self.where.props["aria-label"] = self.label
+        self.place = ui.element("div")
+        self.where.on_value_change(self._build)
+        self.values: ui.select | None = None
+        self.ends: list[ui.number] = []
+
+    def _build(self) -> None:
+        """Values to choose from, or the ends of a range."""
+        self.values, self.ends = None, []
+        self.place.clear()
+        if self.where.value != EVERYONE:
+            attribute = self.domain[self.where.value]
+            listed = listed_values(attribute)
+            with self.place:
+                if listed is not None:
+                    label = f"is one of{self.more}"
+                    self.values = ui.select(
+                        listed, label=label, multiple=True, value=[], on_change=self.changed
+                    ).props("use-chips")
+                    self.values.props["aria-label"] = label
+                elif attribute.kind in ("integer", "numeric"):
+                    with ui.element("div").classes("halves tight"):
+                        self.ends = [
+                            ui.number(f"{name}{self.more}", on_change=self.changed)
+                            for name in ("from", "to")
+                        ]
+                else:
+                    paragraph("Write the condition on a time in SQL below.", "note")
+        self.changed()
+
+    def condition(self) -> Condition | None:
+        """What the controls say; None for all records."""
+        if self.where.value == EVERYONE:
+            return None
+        low, high = (e.value for e in self.ends) if self.ends else (None, None)
+        values = () if self.values is None else tuple(self.values.value)
+        return Condition(self.where.value, values, low, high)
+
+
+def values_in_words(attribute: Attribute) -> str:
+    """The values of a column as people read them: all of a list, or the ends of what is many.
+
+    >>> import sfumato as sf
+    >>> values_in_words(sf.Domain({"age": 90})["age"])
+    '0 to 89'
+    """
+    labels = [str(attribute.value_label(0)), str(attribute.value_label(attribute.value_count - 1))]
+    if attribute.kind not in ("category", "boolean"):
+        return " to ".join(labels)
+    most = min(attribute.value_count, LIMITS.listed_values)
+    listed = ", ".join(str(attribute.value_label(code)) for code in range(most))
+    left = attribute.value_count - most
+    return f"{listed} and {left:,} more, the last {labels[1]}" if left else listed
 
 
 def gauge(name: str, share: float, note: str) -> None:

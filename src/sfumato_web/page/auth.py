@@ -19,6 +19,7 @@ needs 'unsafe-eval' (so does Vega) and inline styles.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import math
 import re
@@ -26,6 +27,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from html import escape
 from http.cookies import CookieError, SimpleCookie
 from time import monotonic
@@ -180,6 +182,8 @@ TOO_MANY_TABS: Final = (
     "connected. Close another one, and it goes on by itself."
 )
 _NEXT: Final = re.compile(rf"{PREFIX}(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
+_STATIC: Final = (f"{PREFIX}/assets/", f"{PREFIX}/_nicegui/")
+_PACKED: Final = (b"text/javascript", b"application/javascript", b"text/css")
 _SCRIPT: Final = re.compile(rb"<script(?=[\s>])")
 
 _HEADERS: Final = (
@@ -235,7 +239,7 @@ class PageMiddleware:
         path, method = scope["path"], scope["method"]
         if login is not None:
             scope[ANALYST] = login.who
-        leave = _PageResponse(send).send
+        leave = _PageResponse(send, is_packed=_may_pack(path, headers)).send
         if method not in ("GET", "HEAD"):
             _check_change(path, method, headers)
         if path == f"{PREFIX}/login":
@@ -394,36 +398,64 @@ def _is_own(headers: dict[str, str]) -> bool:
     return origin.scheme in ("http", "https") and origin.netloc == headers.get("host")
 
 
-class _PageResponse:
-    """Sends one response with security headers, and with a nonce for the scripts of a page."""
+def _may_pack(path: str, headers: dict[str, str]) -> bool:
+    """Whether a response is a script or style that is the same for all, for a browser that unpacks.
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    Pages themselves are not packed: the length of a packed text tells of what stands in it.
+    """
+    wanted = headers.get("accept-encoding", "").split(",")
+    return path.startswith(_STATIC) and any(each.strip() == "gzip" for each in wanted)
+
+
+@lru_cache(maxsize=LIMITS.packed_files)
+def _packed(body: bytes) -> bytes:
+    return gzip.compress(body, 9, mtime=0)
+
+
+class _PageResponse:
+    """Sends one response with security headers; packs scripts and styles.
+
+    The scripts of a page get a nonce.
+    """
+
+    def __init__(self, send: Send, is_packed: bool) -> None:
+        self._send, self._is_packed = send, is_packed
         self._start: Message | None = None
         self._parts: list[bytes] = []
-        self._nonce = secrets.token_urlsafe(16)
+        self._nonce: str | None = None
 
     async def send(self, message: Message) -> None:
-        """Pass a message on; the parts of a page are held until it is whole."""
+        """Pass a message on; the parts of a page or a script are held until it is whole."""
         if message["type"] == "http.response.start":
-            headers = [(k, v) for k, v in message.get("headers", ()) if k != b"content-length"]
-            kind = dict(headers).get(b"content-type", b"")
-            if kind.startswith(b"text/html") and b"x-nicegui-content" in dict(headers):
-                self._start = {**message, "headers": headers}
+            named = dict(message.get("headers", ()))
+            kind = named.get(b"content-type", b"")
+            is_page = kind.startswith(b"text/html") and b"x-nicegui-content" in named
+            is_text = message["status"] == 200 and kind.startswith(_PACKED)
+            if is_page:
+                self._nonce = secrets.token_urlsafe(16)
+            if is_page or (self._is_packed and is_text):
+                self._start = message
                 return
             await self._send({**message, "headers": _with(list(message.get("headers", ())), None)})
         elif self._start is not None:
             self._parts.append(message.get("body", b""))
             if not message.get("more_body", False):
-                await self._whole()
+                await self._whole(self._start, b"".join(self._parts))
         else:
             await self._send(message)
 
-    async def _whole(self) -> None:
-        assert self._start is not None  # noqa: S101
-        body = _SCRIPT.sub(f'<script nonce="{self._nonce}"'.encode(), b"".join(self._parts))
-        headers = [*self._start["headers"], (b"content-length", str(len(body)).encode())]
-        await self._send({**self._start, "headers": _with(headers, self._nonce)})
+    async def _whole(self, start: Message, body: bytes) -> None:
+        dropped = {b"content-length", b"accept-ranges"}
+        headers = [(k, v) for k, v in start.get("headers", ()) if k not in dropped]
+        if self._nonce is None:
+            body = _packed(body)
+            # The bytes are others than those of the file, which its ETag speaks of.
+            headers = [(k, b"W/" + v if k == b"etag" else v) for k, v in headers]
+            headers += [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
+        else:
+            body = _SCRIPT.sub(f'<script nonce="{self._nonce}"'.encode(), body)
+        headers.append((b"content-length", str(len(body)).encode()))
+        await self._send({**start, "headers": _with(headers, self._nonce)})
         await self._send({"type": "http.response.body", "body": body})
 
 

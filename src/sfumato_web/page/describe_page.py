@@ -30,11 +30,14 @@ from sfumato_web.page.layout import (
     table,
     trouble,
 )
+from sfumato_web.page.release_page import check_done, watched_to_its_end
 from sfumato_web.server.models import DescriptionAsked
 from sfumato_web.server.problems import Problem, not_valid, problem_of
 
 if TYPE_CHECKING:
+    from sfumato.types import Progress
     from sfumato_web.server.dataset import GuardedDataset
+    from sfumato_web.server.jobs import Facts, Job
 
 __all__ = ["register", "request_of", "summary_rows"]
 
@@ -101,6 +104,20 @@ def _holds(row: Mapping[str, Any]) -> str:
 
 def _number(value: object) -> str:
     return counts(value) if isinstance(value, int | float) else label_text(value)
+
+
+async def begin_description(
+    visitor: Visitor, dataset: GuardedDataset, request: DescriptionAsked
+) -> Job:
+    """The job of a description, in line like those over HTTP."""
+
+    def work(progress: Progress) -> tuple[bytes, str | None, Facts]:
+        body = dataset.describer.describe(request, visitor.who, None, progress)
+        return body, str(json.loads(body)["key"]), {}
+
+    about = request.model_dump(exclude_none=True, exclude_defaults=True)
+    server = visitor.server
+    return await server.begin("describe", visitor.who, dataset, about, work, lane=dataset.lane)
 
 
 def register() -> None:
@@ -189,21 +206,23 @@ class _DescribePage:
         visitor, dataset = self.visitor, self.dataset
         try:
             with showing_refusals(self.status, clear=True):
-                paragraph("Counting, finding and measuring ...", "note")
                 began = visitor.now()
                 try:
                     visitor.check()
-                    arguments = (self._request(), visitor.who, None)
-                    body = await visitor.server.work(
-                        visitor.who, dataset.describer.describe, *arguments, lane=dataset.lane
-                    )
+                    job = await begin_description(visitor, dataset, self._request())
+                    await watched_to_its_end(visitor, job)
                     await visitor.on_grid(began)
+                    check_done(job)
+                    body = await visitor.server.read(visitor.who, visitor.server.jobs.result, job)
                 except (Problem, SfumatoError) as error:
                     self.status.clear()
                     _refused(problem_of(error))
                     return
                 self.status.clear()
-                self._show(dataset, json.loads(body))
+                if body is None:
+                    paragraph("Cancelled; nothing was spent.", "note")
+                else:
+                    self._show(dataset, json.loads(body))
         finally:
             self.is_busy = False
 

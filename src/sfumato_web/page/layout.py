@@ -4,7 +4,7 @@
 ``page`` makes a function of a ``Visitor`` a page; cards, tables, facts, paragraphs, refusals and
 Altair charts are shown by the functions below. Sliders go over a list of values, which keyboards
 and screen readers know as the browser's own: ``Slider`` can be moved from here and calls its
-listeners, as the pages of Learn need it; ``slider`` writes its value in the browser and only tells
+listeners, as the pages of Learn need it; ``RangeSlider`` writes its value in the browser and tells
 where it is, as the budget of a plan needs it. Read ``__init__.py`` for how a page is written.
 """
 
@@ -44,6 +44,8 @@ __all__ = [
     "LOGINS",
     "NAVIGATION",
     "Chart",
+    "Link",
+    "RangeSlider",
     "Slider",
     "Visitor",
     "card",
@@ -55,7 +57,6 @@ __all__ = [
     "paragraph",
     "set_paragraph",
     "showing_refusals",
-    "slider",
     "statement_table",
     "table",
     "table_html",
@@ -67,6 +68,7 @@ LOG: Final = logging.getLogger("sfumato.page")
 LOGINS: Final = "sfumato.logins"
 LOOK: Final = "sfumato_look"
 NAVIGATION: Final = ("Plan", "Release", "Ask", "Describe", "Ledger", "Learn")
+FOR_CURATORS: Final = ("People",)
 
 _TURN: Final = f"""() => {{
   const dark = !Quasar.Dark.isActive;
@@ -176,7 +178,7 @@ def _frame(visitor: Visitor, at: str) -> Iterator[None]:
     """Header, navigation, and the place of the page itself."""
     look = ui.dark_mode({"dark": True, "light": False}.get(visitor.request.cookies.get(LOOK, "")))
     with ui.header(fixed=False).classes("top"), ui.element("div").classes("top-inside"):
-        ui.html(_navigation(at), sanitize=False).style("display: contents")
+        ui.html(_navigation(at, visitor.who.is_curator), sanitize=False).style("display: contents")
         with ui.element("div").classes("whoami"):
             who = f'{escape(visitor.who.name)} <span class="role">· {visitor.who.role}</span>'
             ui.html(who, sanitize=False, tag="span")
@@ -197,10 +199,10 @@ def _frame(visitor: Visitor, at: str) -> Iterator[None]:
         yield
 
 
-def _navigation(at: str) -> str:
+def _navigation(at: str, is_curator: bool) -> str:
     links = "".join(
         f'<a href="{PREFIX}/{name.lower()}"{" aria-current=page" if name == at else ""}>{name}</a>'
-        for name in NAVIGATION
+        for name in (*NAVIGATION, *(FOR_CURATORS if is_curator else ()))
     )
     skip = '<a class="skip" href="#main">Skip to the page</a>'
     mark = f'<a class="mark" href="{PREFIX}/plan">sfumato</a>'
@@ -275,15 +277,31 @@ def facts_html(rows: Iterable[tuple[str, str, str]]) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cell of a table that leads to a page of this server, such as ``/release/adult/KEY``."""
+
+    text: str
+    path: str
+
+    def html(self) -> str:
+        """The cell as it is shown."""
+        at = escape(f"{PREFIX}{self.path}", quote=True)
+        return f'<a href="{at}">{escape(self.text)}</a>'
+
+
+Cell = str | Link
+
+
 def table(
     columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[Cell]],
     label: str,
     *,
     texts: int = 1,
     chosen: int | None = None,
 ) -> ui.html:
-    """A table of plain texts, the first ``texts`` (and any called note) to the left.
+    """A table of plain texts and links, the first ``texts`` (and any called note) to the left.
 
     ``label`` names it for screen readers; ``chosen`` is the number of a row that stands out.
     """
@@ -293,7 +311,7 @@ def table(
 
 def table_html(
     columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[Cell]],
     label: str,
     *,
     texts: int = 1,
@@ -301,11 +319,14 @@ def table_html(
 ) -> str:
     """The inside of ``table``, to be shown anew with ``set_content``."""
 
-    def cells(row: Sequence[str], tag: str, more: str = "") -> str:
+    def shown(cell: Cell) -> str:
+        return cell.html() if isinstance(cell, Link) else escape(cell)
+
+    def cells(row: Sequence[Cell], tag: str, more: str = "") -> str:
         is_text = [i < texts or name == "note" for i, name in enumerate(columns)]
         kinds = [("label" if yes else "figure") + more for yes in is_text]
         pairs = zip(kinds, row, strict=True)
-        return "".join(f'<{tag} class="{k}">{escape(c)}</{tag}>' for k, c in pairs)
+        return "".join(f'<{tag} class="{k}">{shown(c)}</{tag}>' for k, c in pairs)
 
     body = "".join(
         f"<tr>{cells(row, 'td', ' chosen' if i == chosen else '')}</tr>"
@@ -420,34 +441,59 @@ class Slider(Generic[T]):
         self._label.content = f"<span>{escape(self._name)}</span> <b>{value}</b>"
 
 
-def slider(label: str, values: Sequence[str], at: int, slid: Callable[[int], None]) -> ui.element:
-    """``slid`` is called with a place in ``values`` while it moves, the last one included.
+class RangeSlider:
+    """A slider over texts, whose value is written in the browser while it moves.
 
-    What the slider says of itself is written in the browser. Its place is an attribute and never
-    updated from here, so that it is not pulled back under the hand that moves it.
+    ``slid`` is called with a place in ``values`` while it moves, the last one included. The place
+    is an attribute and is not updated from here meanwhile, so that it is not pulled back under the
+    hand that moves it; `stand` moves it when a button is pressed. `mark` draws up to where
+    something is to be had.
     """
-    script = f"""(event) => {{
-      const said = {json.dumps(list(values))}[event.target.value];
-      event.target.setAttribute("aria-valuetext", said);
-      event.target.closest(".slider").querySelector("b").textContent = said;
-      emit(Number(event.target.value));
-    }}"""
 
-    def moved(event: GenericEventArguments) -> None:
-        if isinstance(event.args, int) and 0 <= event.args < len(values):
-            slid(event.args)
+    def __init__(
+        self, label: str, values: Sequence[str], at: int, slid: Callable[[int], None]
+    ) -> None:
+        self._values, self._slid = list(values), slid
+        with ui.element("div").classes("slider"):
+            with ui.element("div").classes("slider-head"):
+                ui.label(label)
+                ui.html(escape(values[at]), sanitize=False, tag="b")
+            self._element = ui.element("input").props("type=range min=0 step=1")
+            self._mark = ui.element("div").classes("slider-mark").props("aria-hidden=true")
+            with self._mark:
+                self._part = ui.element("span")
+        self._mark.set_visibility(False)
+        props = {"max": len(values) - 1, "^value": at, "aria-label": label}
+        self._element.props.update({**props, "aria-valuetext": values[at]})
+        self._element.on("input", self._moved, js_handler=self._script(), throttle=0.05)
 
-    with ui.element("div").classes("slider"):
-        with ui.element("div").classes("slider-head"):
-            ui.label(label)
-            ui.html(values[at], sanitize=False, tag="b")
-        element = ui.element("input").props("type=range min=0 step=1")
-        element.props["max"] = len(values) - 1
-        element.props["^value"] = at
-        element.props["aria-label"] = label
-        element.props["aria-valuetext"] = values[at]
-        element.on("input", moved, js_handler=script, throttle=0.05)
-    return element
+    def _script(self) -> str:
+        return f"""(event) => {{
+          const said = {json.dumps(self._values)}[event.target.value];
+          event.target.setAttribute("aria-valuetext", said);
+          event.target.closest(".slider").querySelector("b").textContent = said;
+          emit(Number(event.target.value));
+        }}"""
+
+    def _moved(self, event: GenericEventArguments) -> None:
+        if isinstance(event.args, int) and 0 <= event.args < len(self._values):
+            self._slid(event.args)
+
+    def stand(self, place: int, text: str) -> None:
+        """Move it to a place and show a text there, which may lie between two values."""
+        ui.run_javascript(f"""{{
+          const slider = getHtmlElement({self._element.id});
+          slider.value = {place};
+          slider.setAttribute("aria-valuetext", {json.dumps(text)});
+          slider.closest(".slider").querySelector("b").textContent = {json.dumps(text)};
+        }}""")
+
+    def mark(self, place: float | None) -> None:
+        """Draw a line below it from its first value to a place; None: no line."""
+        self._mark.set_visibility(place is not None)
+        if place is not None:
+            share = min(max(place / (len(self._values) - 1), 0.0), 1.0)
+            self._part.style(f"--share: {share:.4f}")
 
 
 def statement_table(columns: Sequence[Mapping[str, Any]]) -> None:

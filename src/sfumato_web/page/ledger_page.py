@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import accumulate
@@ -15,9 +16,10 @@ from pydantic import ValidationError
 from sfumato.ledger.account import percent, shares_of
 from sfumato.privacy.budget import number_text
 from sfumato.release.provenance import cost_in_words
-from sfumato_web.page.ask_page import gauge
+from sfumato_web.page.ask_page import asked_for, gauge, shorter
 from sfumato_web.page.layout import (
     Chart,
+    Link,
     Visitor,
     card,
     empty,
@@ -29,6 +31,7 @@ from sfumato_web.page.layout import (
     trouble,
 )
 from sfumato_web.page.page_limits import LIMITS
+from sfumato_web.page.plan_draft import in_words
 from sfumato_web.server.models import FreezeAsked
 from sfumato_web.server.problems import not_curator, not_valid
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
     from sfumato.ledger.account import Remaining
     from sfumato.ledger.entries import Entry
-    from sfumato.ledger.reader import Verification
+    from sfumato.ledger.reader import Change, Verification
     from sfumato.privacy.budget import Budget
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset
@@ -68,6 +71,8 @@ class Spending:
     remaining: Remaining
     is_frozen: bool
     frozen: str | None = None
+    changes: tuple[Change, ...] = ()
+    links: Mapping[int, Link] = field(default_factory=dict)
 
     @property
     def spent(self) -> tuple[float, float]:
@@ -103,7 +108,21 @@ def spending(dataset: GuardedDataset, who: Analyst) -> Spending:
         ledger.remaining(analyst),
         ledger.is_frozen(),
         dataset.frozen() if who.is_curator else None,
+        tuple(ledger.changes()) if who.is_curator else (),
+        _links(dataset, who),
     )
+
+
+def _links(dataset: GuardedDataset, who: Analyst) -> dict[int, Link]:
+    """What a debit paid for, by its number: a release, or a question in its asker's own words."""
+    links = {
+        number: Link(asked.shortened, f"/ask/{dataset.name}/{number}")
+        for number, asked in asked_for(dataset, who).items()
+    }
+    for each in dataset.releases(who):
+        words = each.name or "; ".join(in_words(e) for e in each.request.workload)
+        links[each.entry.sequence] = Link(shorter(words), f"/release/{dataset.name}/{each.key}")
+    return links
 
 
 def budget_chart(spending: Spending, now: datetime | None = None) -> alt.Chart:
@@ -222,6 +241,9 @@ class _Ledger:
                 await self._curators(spent)
             with card("Entries", "Every debit, newest first; answers that were free are not here."):
                 _entries(spent)
+            if visitor.who.is_curator:
+                with card("History", "Every freeze, total and allowance, newest first."):
+                    _history(spent)
         if visitor.who.is_curator:
             with showing_refusals(self.overview, clear=True):
                 await self._datasets()
@@ -347,20 +369,28 @@ def _entries(spent: Spending) -> None:
             e.time[:19].replace("T", " "),
             e.analyst or "-",
             e.state,
+            spent.links.get(e.sequence, shorter(e.key)),
             percent(taken),
             cost_in_words(e.cost, spent.budget),
             percent(Fraction(share)),
-            e.key if len(e.key) <= 40 else f"{e.key[:24]}...",
         )
         for e, taken, share in zip(spent.entries, spent.taken, spent.shares, strict=True)
     ]
-    columns = ("debit", "time (UTC)", "analyst", "state", "takes", "cost", "spent so far", "key")
+    columns = ("debit", "time (UTC)", "analyst", "state", "for", "takes", "cost", "spent so far")
     shown = LIMITS.entries_shown
-    table(columns, rows[::-1][:shown], "Debits", texts=4)
+    table(columns, rows[::-1][:shown], "Debits", texts=5)
     if len(rows) > shown:
         paragraph(
             f"The newest {shown} of {len(rows):,}; GET /datasets/NAME/ledger has all.", "note"
         )
+
+
+def _history(spent: Spending) -> None:
+    if not spent.changes:
+        paragraph("Nothing was changed yet.", "note")
+        return
+    rows = [(c.time[:19].replace("T", " "), c.describe()) for c in reversed(spent.changes)]
+    table(("time (UTC)", "what"), rows[: LIMITS.entries_shown], "Changes", texts=2)
 
 
 def _verified(result: Verification) -> None:

@@ -26,6 +26,8 @@ class PageLimits:
     """Of one socket: a slider that moves sends twenty."""
     messages_burst: int = 400
     """Of one socket, at once."""
+    packed_files: int = 64
+    """Scripts and styles that are held as they are sent: a first load has some twenty."""
     guesses_per_second: float = 2.0
     """Unknown tokens of everybody together."""
     guesses_burst: int = 20
@@ -36,8 +38,13 @@ class PageLimits:
     """Values of an attribute that a control lists; more are written in SQL."""
     answers_shown: int = 100
     """Questions of one login and dataset that are shown again."""
+    off_middle: float = 0.05
+    """Of an interval, beyond which an answer is said to stand off its middle."""
     error_first: float = 50.0
     """The standard error to pay for that the form begins with."""
+
+    link_characters: int = 60
+    """Of a question or a release in a table of debits."""
 
     # ledger_page, of debits
     chart_points: int = 2_000
@@ -50,6 +57,12 @@ class PageLimits:
     """Of a schema at hand, below what one message of the socket may have."""
     rest_seconds: float = 0.35
     """After which a slider is taken to rest, and a plan is made."""
+    draft_characters: int = 8_000
+    """Of a draft in an address: half of what the headers of a request may have."""
+    draft_name: int = 60
+    """Characters of the name of a draft."""
+    drafts_kept: int = 100
+    """Of one analyst; more are not found again in a list."""
 
     # forecasts, of the preview
     preview_cells: int = 2**20

@@ -14,45 +14,66 @@ shown while the slider moves is never better than what planning then finds, but 
 from __future__ import annotations
 
 import csv
+import json
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from io import StringIO
+from math import floor
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sfumato.errors import BudgetError, WorkloadError
 from sfumato.planning.forecast import allowed_loss
 from sfumato.planning.mechanisms import MECHANISMS
-from sfumato.privacy.budget import Budget
+from sfumato.privacy.budget import Budget, number_text
 from sfumato.release.charts import chart_of, chart_rank, chosen_groups
 from sfumato.release.linear_estimates import LinearEstimates
 from sfumato_web.page.page_limits import LIMITS
-from sfumato_web.server.models import PlanAsked
+from sfumato_web.server.models import PlanAsked, ReleaseAsked, canonical
+from sfumato_web.server.problems import Problem
 from sfumato_web.server.scheduler import plan_of, workload_of
+from sfumato_web.server.server_limits import is_too_deep
 
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute
     from sfumato.domain.domain import Domain
+    from sfumato.ledger.account import Remaining
     from sfumato.planning.forecast import Forecast
     from sfumato.release.charts import Chart
     from sfumato.run.linear import Plan
-    from sfumato.types import Array
+    from sfumato.types import Array, Noise
     from sfumato_web.page.layout import Visitor
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset
     from sfumato_web.server.server_limits import LimitsTable
 
 __all__ = [
+    "BEST",
     "DELTAS",
     "EPSILONS",
+    "LEVELS",
+    "PROJECTIONS",
     "Draft",
+    "KeptDraft",
     "MadeUp",
     "Preview",
     "Rescaled",
     "Subject",
+    "code_of",
     "draft_of",
+    "draft_of_code",
+    "forget_draft",
     "in_words",
+    "keep_draft",
+    "kept_drafts",
+    "most_of",
+    "place_of_epsilon",
     "rescaled",
 ]
 
@@ -160,6 +181,7 @@ class Preview:
 
     plan: Plan
     records: int
+    level: float = LEVEL
     _drawn: dict[int, _Drawn] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -192,7 +214,7 @@ class Preview:
         term = terms[group]
         answers[group] = np.asarray(term.answer(made_up.table(term.attributes)))
         estimates = LinearEstimates(self.plan.forecast, answers, None, False)
-        chart = chart_of(estimates, group, LEVEL, "container")
+        chart = chart_of(estimates, group, self.level, "container")
         assert chart is not None  # noqa: S101  only pictured groups are asked for
         return chart
 
@@ -241,9 +263,27 @@ DELTAS: Final = ("0", *(f"1e-{power}" for power in range(15, 3, -1)))
 """Values of delta on the slider; 0 is pure differential privacy."""
 
 
+LEVELS: Final = {"0.9": "90%", "0.95": "95%", "0.99": "99%"}
+"""Confidence of intervals, as it is chosen and as it is shown."""
+
+PROJECTIONS: Final = {
+    "true": "agree with each other, as near the truth as can be",
+    "nearest": "the nearest table to what was measured",
+    "bounds": "never below zero, each by itself",
+    "false": "as they were measured, also below zero",
+}
+"""What is published for what was measured; keys as in JSON."""
+
+BEST: Final = ""
+
+
 @dataclass(eq=False)
 class Draft:
-    """A plan in the making; ``table`` is the name of a dataset, or empty for a schema at hand."""
+    """A plan in the making; ``table`` is the name of a dataset, or empty for a schema at hand.
+
+    ``exactly`` is an epsilon between two values of the slider, until it is moved; ``mechanism`` is
+    empty for the best one; ``level`` and ``project`` are keys of `LEVELS` and `PROJECTIONS`.
+    """
 
     table: str = ""
     entries: list[dict[str, Any]] = field(default_factory=list)
@@ -252,16 +292,79 @@ class Draft:
     records: int = 10_000
     schema: str = ""
     domain: Domain | None = None
+    exactly: str = ""
+    mechanism: str = BEST
+    objective: str = "rmse"
+    level: str = "0.95"
+    project: str = "true"
+
+    @property
+    def spends(self) -> str:
+        """The epsilon that it would spend."""
+        return self.exactly or EPSILONS[self.epsilon]
 
     @property
     def budget(self) -> Budget:
         """The budget that the sliders say."""
-        return Budget(epsilon=EPSILONS[self.epsilon], delta=DELTAS[self.delta])
+        return Budget(epsilon=self.spends, delta=DELTAS[self.delta])
+
+    def spend(self, epsilon: str) -> None:
+        """Spend exactly so much; the slider stands at the last value that is not larger."""
+        self.exactly = "" if epsilon in EPSILONS else epsilon
+        self.epsilon = max(0, floor(place_of_epsilon(float(epsilon))))
+
+    def forecast_request(self) -> dict[str, object]:
+        """What is forecast: the body of ``POST /datasets/NAME/plan``."""
+        delta = {} if DELTAS[self.delta] == "0" else {"delta": DELTAS[self.delta]}
+        request: dict[str, object] = {
+            "workload": self.entries,
+            "budget": {"epsilon": self.spends, **delta},
+        }
+        # Only what differs is said: requests of before keep their keys.
+        if self.objective != "rmse":
+            request["objective"] = self.objective
+        if self.mechanism != BEST:
+            request["mechanism"] = self.mechanism
+        return request
 
     def request(self) -> dict[str, object]:
         """The request for the server: the body of ``POST /datasets/NAME/release``."""
-        delta = {} if DELTAS[self.delta] == "0" else {"delta": DELTAS[self.delta]}
-        return {"workload": self.entries, "budget": {"epsilon": EPSILONS[self.epsilon], **delta}}
+        request = self.forecast_request()
+        if self.level != "0.95":
+            request["level"] = float(self.level)
+        if self.project != "true":
+            request["project"] = False if self.project == "false" else self.project
+        return request
+
+
+def place_of_epsilon(epsilon: float) -> float:
+    """Where an epsilon stands on the slider: between two values, in proportion.
+
+    >>> place_of_epsilon(0.01), place_of_epsilon(99.0), place_of_epsilon(0.005)
+    (0.0, 30.0, -1.0)
+    """
+    values = [float(each) for each in EPSILONS]
+    above = bisect_right(values, epsilon)
+    if above in (0, len(values)):
+        return above - 1.0
+    low, high = values[above - 1], values[above]
+    return above - 1 + (epsilon - low) / (high - low)
+
+
+def most_of(remaining: Remaining, delta: str, noise: Noise | None = None) -> tuple[str, list[str]]:
+    """The largest epsilon that is left for one release, and in words by which noise.
+
+    At delta 0 only pure noise can be had. An empty text: nothing is left.
+    """
+    pure = remaining.epsilon("pure")
+    kinds = [(pure, f"pure noise up to epsilon {number_text(pure)}")]
+    if noise == "gaussian":
+        kinds = [(Fraction(0), "")]
+    if Fraction(delta) and noise != "laplace":
+        gaussian = remaining.epsilon("gaussian", Fraction(delta))
+        kinds.insert(0, (gaussian, f"Gaussian noise up to epsilon {number_text(gaussian)}"))
+    most = max(each for each, _ in kinds)
+    return (number_text(most) if most else ""), [words for each, words in kinds if each]
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,6 +393,106 @@ def draft_of(visitor: Visitor) -> Draft:
     draft = Draft(names[0] if names else "")
     visitor.login.drafts["plan"] = draft
     return draft
+
+
+# Drafts as texts: in an address, and in the state of the server.
+
+
+def code_of(draft: Draft) -> str:
+    """A draft as a part of an address; of tables of this server only.
+
+    Raises:
+        WorkloadError: it is for a schema of one's own, empty, or too long for an address.
+    """
+    if not draft.table or not draft.entries:
+        raise WorkloadError("choose a table and add a question first; then there is a draft")
+    document = {"table": draft.table, "people": draft.records, **draft.request()}
+    packed = zlib.compress(canonical(document), 9)
+    code = urlsafe_b64encode(packed).decode().rstrip("=")
+    if len(code) > LIMITS.draft_characters:
+        raise WorkloadError("this draft is too long for an address; ask fewer questions at once")
+    return code
+
+
+def draft_of_code(visitor: Visitor, code: str) -> Draft:
+    """The draft of an address, for who looks at it; refused in words if it is none.
+
+    Raises:
+        Problem: it is no draft, or its table is not open to them.
+    """
+    try:
+        packed = urlsafe_b64decode(code + "=" * (-len(code) % 4))
+        text = zlib.decompressobj().decompress(packed, LIMITS.schema_characters)
+        document = (
+            {} if is_too_deep(text, visitor.server.config.limits.json_depth) else json.loads(text)
+        )
+        table, people = str(document.pop("table")), int(document.pop("people"))
+        asked = ReleaseAsked.model_validate(document)
+        budget = asked.budget
+        draft = Draft(table, list(asked.workload), records=min(max(people, 1), 10**9))
+        draft.delta = DELTAS.index(str(budget.delta or "0"))
+        draft.spend(number_text(Fraction(str(budget.epsilon))))
+        draft.mechanism, draft.objective = asked.mechanism or BEST, asked.objective
+        draft.level = next(k for k in LEVELS if float(k) == asked.level)
+        draft.project = str(asked.project).lower()
+        is_known = draft.mechanism in (BEST, *MECHANISMS) and draft.project in PROJECTIONS
+        is_known = is_known and draft.budget.epsilon is not None
+    except (ValueError, TypeError, LookupError, AttributeError, StopIteration, ArithmeticError):
+        is_known = False
+    except (BudgetError, zlib.error):
+        is_known = False
+    if not is_known:
+        raise Problem(404, "not-found", "this address holds no draft; ask for its link again")
+    dataset = visitor.dataset(draft.table)
+    workload_of(draft.entries, dataset.config.domain, dataset.limits)
+    return draft
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDraft:
+    """A draft that somebody kept: of which table, under which name, and its code."""
+
+    table: str
+    name: str
+    code: str
+
+
+def _place_of_drafts(who: str) -> str:
+    return f"draft {who} "
+
+
+def kept_drafts(visitor: Visitor) -> list[KeptDraft]:
+    """The drafts that they kept of their tables, by name."""
+    place = _place_of_drafts(visitor.who.name)
+    found = [
+        KeptDraft(dataset.name, key.removeprefix(place), data.decode())
+        for dataset in visitor.datasets
+        for key, data in visitor.server.store.beginning(dataset.name, place)
+    ]
+    return sorted(found, key=lambda each: (each.name, each.table))
+
+
+def keep_draft(visitor: Visitor, draft: Draft, name: str) -> None:
+    """Keep a draft under a name of its own.
+
+    Raises:
+        WorkloadError: it has no name, there are too many, or one has this name.
+    """
+    code, name = code_of(draft), name.strip()
+    if not 0 < len(name) <= LIMITS.draft_name or not name.isprintable():
+        raise WorkloadError(f"name the draft, with 1 to {LIMITS.draft_name} printable characters")
+    kept = kept_drafts(visitor)
+    if len(kept) >= LIMITS.drafts_kept:
+        raise WorkloadError(f"{LIMITS.drafts_kept} drafts are kept already; remove one first")
+    place = _place_of_drafts(visitor.who.name) + name
+    (stored,) = visitor.server.store.keep([(draft.table, place, code.encode())])
+    if stored != code.encode():
+        raise WorkloadError(f"another draft is called {name!r}; remove it, or choose another name")
+
+
+def forget_draft(visitor: Visitor, kept: KeptDraft) -> None:
+    """Keep a draft no longer."""
+    visitor.server.store.forget(kept.table, _place_of_drafts(visitor.who.name) + kept.name)
 
 
 def in_words(entry: Mapping[str, Any]) -> str:

@@ -18,9 +18,12 @@ from sfumato.cli.output import counts, neighbours_in_words
 from sfumato.cli.plan_command import STOPPED
 from sfumato.domain.domain import domain_from
 from sfumato.errors import SchemaError, WorkloadError
+from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.toml import parse_toml
+from sfumato_web.page.auth import PREFIX
 from sfumato_web.page.layout import (
     Chart,
+    RangeSlider,
     Visitor,
     card,
     empty,
@@ -28,21 +31,32 @@ from sfumato_web.page.layout import (
     labelled,
     page,
     paragraph,
+    set_paragraph,
     showing_refusals,
-    slider,
     table,
     table_html,
 )
 from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.page.plan_draft import (
+    BEST,
     DELTAS,
     EPSILONS,
+    LEVELS,
+    PROJECTIONS,
     Draft,
+    KeptDraft,
     Preview,
     Rescaled,
     Subject,
+    code_of,
     draft_of,
+    draft_of_code,
+    forget_draft,
     in_words,
+    keep_draft,
+    kept_drafts,
+    most_of,
+    place_of_epsilon,
     rescaled,
 )
 from sfumato_web.page.release_page import Confirm
@@ -50,6 +64,7 @@ from sfumato_web.server.scheduler import workload_of
 
 if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
+    from sfumato.ledger.account import Remaining
     from sfumato.run.linear import Plan
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset
@@ -383,11 +398,84 @@ def _schema_table(domain: Domain) -> None:
     )
 
 
+class Drafts:
+    """Plans to come back to: a link to send, and a list that is kept with the server's state.
+
+    A draft is what is asked and how, never an answer; whoever opens one plans it as themselves.
+    """
+
+    def __init__(self, visitor: Visitor, draft: Draft) -> None:
+        self.visitor, self.draft = visitor, draft
+
+    async def build(self) -> None:
+        """The card."""
+        with card("Drafts", "A plan to come back to or to send; it holds no answers."):
+            with ui.element("div").classes("line"):
+                self.name = ui.input("Name").props('aria-label="Name of the draft" maxlength=60')
+                self.name.classes("grow")
+                ui.button("Keep", on_click=self.keep).props("outline")
+                ui.button("Link to send", on_click=self.link).props("outline")
+            self.place = ui.element("div").classes("stack").props("aria-live=polite")
+            self.listed = ui.element("ul").classes("asked").props('aria-label="Drafts"')
+        await self.show()
+
+    async def show(self) -> None:
+        """The kept drafts anew."""
+        visitor = self.visitor
+        with showing_refusals(self.listed, clear=True):
+            kept = await visitor.server.read(visitor.who, kept_drafts, visitor)
+            for each in kept:
+                with ui.element("li"):
+                    ui.link(f"{each.name} ({each.table})", f"/plan/{each.code}")
+                    remove = ui.element("button").classes("quiet").props("type=button")
+                    remove.props["aria-label"] = f"Remove the draft {each.name}"
+                    with remove.on("click", partial(self.remove, each)):
+                        ui.label("✕")
+
+    async def keep(self) -> None:
+        """Keep it under its name."""
+        visitor = self.visitor
+        with showing_refusals(self.place, clear=True):
+            visitor.check()
+            name = str(self.name.value or "")
+            await visitor.server.read(visitor.who, keep_draft, visitor, self.draft, name)
+            self.name.set_value("")
+        await self.show()
+
+    async def remove(self, kept: KeptDraft) -> None:
+        """Forget one of them."""
+        visitor = self.visitor
+        with showing_refusals(self.place, clear=True):
+            visitor.check()
+            await visitor.server.read(visitor.who, forget_draft, visitor, kept)
+        await self.show()
+
+    def link(self) -> None:
+        """Its address, to be copied."""
+        with showing_refusals(self.place, clear=True):
+            self.visitor.check()
+            path = f"{PREFIX}/plan/{code_of(self.draft)}"
+            paragraph("Whoever may use this table sees the same plan there; nothing is spent.")
+            field = ui.input(value=path).props('readonly aria-label="Link" input-class="mono"')
+            script = f'getHtmlElement({field.id}).querySelector("input")'
+            ui.run_javascript(
+                f"{{ const field = {script} ?? getHtmlElement({field.id}); "
+                "field.value = location.origin + field.value; field.select?.(); }"
+            )
+
+
 def register() -> None:
     """Make the page."""
 
     @page("/plan", "Plan", "See the error before you spend.")
     async def _plan(visitor: Visitor) -> None:
+        await _Planning(visitor).build()
+
+    @page("/plan/{code}", "Plan", "See the error before you spend.")
+    async def _draft(visitor: Visitor) -> None:
+        code = str(visitor.request.path_params["code"])
+        draft = await visitor.server.read(visitor.who, draft_of_code, visitor, code)
+        visitor.login.drafts["plan"] = draft
         await _Planning(visitor).build()
 
 
@@ -402,6 +490,8 @@ class _Planning:
         self.plan: Plan | None = None
         self.preview: Preview | None = None
         self.scaled: Rescaled | None = None
+        self.remaining: Remaining | None = None
+        self.most = ""  # the largest epsilon that is left at this delta
         self.is_picked = False  # whether somebody chose what the preview shows
         self._wanted = self._moves = 0
         self._is_planning = False
@@ -412,8 +502,11 @@ class _Planning:
             with ui.element("div").classes("stack loose"):
                 self.tables.build()
                 self.questions.build()
+                self.left = ui.element("div").classes("stack loose")
             with ui.element("div").classes("stack loose") as self.right:
                 self._build_forecast()
+        with self.left:
+            await Drafts(self.visitor, self.draft).build()
         subject = self.tables.subject()
         await self.questions.set_domain(None if subject is None else subject.domain)
         ui.context.client.on_connect(self.replan)
@@ -423,13 +516,79 @@ class _Planning:
     def _build_budget(self) -> None:
         draft = self.draft
         with ui.element("div").classes("halves tight"):
-            slider("Epsilon", EPSILONS, draft.epsilon, partial(self._slid, "epsilon"))
+            slid = partial(self._slid, "epsilon")
+            self.epsilon = RangeSlider("Epsilon", EPSILONS, draft.epsilon, slid)
+            if draft.exactly:
+                self.epsilon.stand(draft.epsilon, draft.exactly)
             deltas = ["0 (pure)" if d == "0" else d for d in DELTAS]
-            slider("Delta", deltas, draft.delta, partial(self._slid, "delta"))
+            RangeSlider("Delta", deltas, draft.delta, partial(self._slid, "delta"))
+        with ui.element("div").classes("line apart") as self.most_line:
+            self.most_note = paragraph("", "note").classes("grow")
+            self.most_button = ui.button("", on_click=self._spend_most).props("outline dense")
+        self.most_line.set_visibility(False)
+
+    async def _look_at_most(self) -> None:
+        """Read what is left for them of this table; a schema alone has no budget."""
+        name, who = self.draft.table, self.visitor.who
+        self.remaining = None
+        if name:
+            dataset = self.visitor.dataset(name)
+            self.remaining = await self.visitor.on_ledger(
+                dataset, dataset.ledger.remaining, who.name
+            )
+        self._show_most()
+
+    def _show_most(self) -> None:
+        """The green line below the slider, and the largest epsilon at the delta that is chosen."""
+        self.most_line.set_visibility(self.remaining is not None)
+        if self.remaining is None:
+            self.epsilon.mark(None)
+            return
+        draft = self.draft
+        noise = MECHANISMS[draft.mechanism].noise if draft.mechanism != BEST else None
+        self.most, words = most_of(self.remaining, DELTAS[draft.delta], noise)
+        said = f"The most you can spend at once: {' or '.join(words)}."
+        set_paragraph(self.most_note, said if words else "Nothing is left of this budget.")
+        self.epsilon.mark(place_of_epsilon(float(self.most)) if self.most else 0.0)
+        self.most_button.set_text(f"Spend {self.most}")
+        self.most_button.set_visibility(bool(self.most))
+
+    async def _spend_most(self) -> None:
+        """Plan with all that is left."""
+        self.draft.spend(self.most)
+        self.epsilon.stand(self.draft.epsilon, self.most)
+        self.confirm.stale()
+        await self.replan()
+
+    # how it is answered
+
+    def _build_choices(self) -> None:
+        """What may be chosen and rarely is: by which way, for which error, how it is published."""
+        draft = self.draft
+        choices: list[tuple[str, str, dict[str, str]]] = [
+            ("Mechanism", "mechanism", {BEST: "the best one", **{m: m for m in MECHANISMS}}),
+            ("Make small", "objective", {"rmse": "the typical error", "max": "the largest error"}),
+            ("Intervals", "level", LEVELS),
+            ("Publish", "project", PROJECTIONS),
+        ]
+        with ui.expansion("Choose how").props("dense"), ui.element("div").classes("halves tight"):
+            for label, name, options in choices:
+                chosen = partial(self._chose, name)
+                field = ui.select(options, label=label, value=getattr(draft, name))
+                field.on_value_change(chosen).props["aria-label"] = label
+
+    async def _chose(self, name: str, event: object) -> None:
+        setattr(self.draft, name, str(getattr(event, "value", "")))
+        self.confirm.stale()
+        await self.replan()
 
     def _slid(self, which: str, value: int) -> None:
         """While the slider moves: the same strategy at another budget, at once."""
         setattr(self.draft, which, value)
+        if which == "epsilon":
+            self.draft.exactly = ""
+        else:
+            self._show_most()
         scaled = None if self.plan is None else rescaled(self.plan, self.draft.budget)
         if scaled is not None:
             self._show(scaled)
@@ -453,6 +612,7 @@ class _Planning:
                 "promise",
             )
             self._build_budget()
+            self._build_choices()
             self.status = ui.element("div").props("aria-live=polite").classes("stack")
             self.facts = ui.html("", sanitize=False, tag="dl").classes("facts")
             self.confirm.build()
@@ -503,17 +663,17 @@ class _Planning:
 
     async def _plan_once(self, mine: int) -> None:
         subject = self.tables.subject()
-        if not self.draft.entries or subject is None:
-            self.plan = None
-            self.status.clear()
-            self._unveil(False)
-            return
         with showing_refusals(self.status, clear=True):
+            await self._look_at_most()
+            if not self.draft.entries or subject is None:
+                self.plan = None
+                self._unveil(False)
+                return
             self.empty.set_visibility(False)
             if self.plan is None:
                 paragraph("Planning: mechanisms are built and compared.", "note")
-            request = self.draft.request()
-            how = (subject, request, self.draft.records, self.visitor.who)
+            draft = self.draft
+            how = (subject, draft.forecast_request(), self._people(), self.visitor.who)
             planned = await self.visitor.work(_planned, *how)
             if mine == self._wanted:
                 self.status.clear()
@@ -553,27 +713,32 @@ class _Planning:
         group = int(self.group.value)
         name = self.preview.groups.get(group)
         if name is not None:
-            label = f"Preview of {name} on made-up people, with intervals of 95%"
+            level = LEVELS[self.draft.level]
+            label = f"Preview of {name} on made-up people, with intervals of {level}"
             self.chart.show(self.preview.spec(group, self.scaled.ratio), label)
 
     def _picked(self) -> None:
         self.is_picked = True
 
+    def _people(self) -> tuple[int, float]:
+        """How many the preview is made up of, and how sure its intervals are."""
+        return self.draft.records, float(self.draft.level)
+
     def _repeople(self) -> None:
         self.draft.records = max(1, int(self.records.value or 1))
         if self.plan is not None:
-            self.preview = Preview(self.plan, self.draft.records)
+            self.preview = Preview(self.plan, *self._people())
             if self.scaled is not None:
                 self.facts.set_content(facts_html(_facts(self.scaled, self.draft.records)))
             self._show_chart()
 
 
 def _planned(
-    subject: Subject, request: dict[str, object], records: int, who: Analyst
+    subject: Subject, request: dict[str, object], people: tuple[int, float], who: Analyst
 ) -> tuple[Plan, Preview]:
     """In a worker: the plan, and the first of its charts."""
     plan = subject.plan(request, who)
-    preview = Preview(plan, records)
+    preview = Preview(plan, *people)
     for group in list(preview.groups)[:1]:
         preview.spec(group, 1.0)
     return plan, preview

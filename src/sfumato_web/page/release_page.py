@@ -10,10 +10,14 @@ stored answers: opening it reads no data and spends nothing.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from functools import partial
 from html import escape, unescape
 from math import ceil, log10
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import numpy as np
 from nicegui import app as pages
 from nicegui import ui
 from starlette.requests import Request
@@ -62,7 +66,17 @@ if TYPE_CHECKING:
     from sfumato_web.server.jobs import Job
     from sfumato_web.server.models import ReleaseAsked
 
-__all__ = ["Confirm", "register", "spent"]
+__all__ = [
+    "Compared",
+    "Confirm",
+    "Watched",
+    "check_done",
+    "difference_of",
+    "register",
+    "spent",
+    "title_of",
+    "watched_to_its_end",
+]
 
 
 _NUMBERS: Final = (*DERIVED_NUMBERS, "value", "standard_error", "low", "high")
@@ -84,20 +98,26 @@ def register() -> None:
             empty("Nothing released yet", "Plan a release first; its answers will be listed here.")
             ui.link("To the plan", "/plan")
             return
-        is_all = visitor.who.is_curator
-        with card("All releases" if is_all else "Your releases", "Newest first in each table."):
-            for dataset, each in releases:
-                with ui.element("div").classes("line apart"):
-                    text = ", ".join(in_words(e) for e in each.request.workload)
-                    ui.link(f"{dataset.name}: {text}", f"/release/{dataset.name}/{each.key}")
-                    paragraph(_about(each, names_analyst=is_all), "note")
+        _Listed(visitor, releases).build()
 
     @page("/release/{name}/{key}", "Release", at="Release")
     async def _one(visitor: Visitor) -> None:
         dataset, key = _named(visitor)
         request, result = await visitor.work(opened, dataset, key)
         left = await visitor.on_ledger(dataset, dataset.ledger.remaining, visitor.who.name)
-        _Shown(visitor, dataset, key, request, result, float(left.share)).build()
+        listed = await visitor.on_ledger(dataset, dataset.releases, visitor.who)
+        past = next((each for each in listed if each.key == key), None)
+        _Shown(visitor, dataset, key, request, result, float(left.share), past).build()
+
+    @page("/compare/{name}/{one}/{two}", "Two releases", at="Release")
+    async def _two(visitor: Visitor) -> None:
+        params = visitor.request.path_params
+        dataset = visitor.dataset(str(params["name"]))
+        listed = await visitor.on_ledger(dataset, dataset.releases, visitor.who)
+        past = [next((p for p in listed if p.key == params[w]), None) for w in ("one", "two")]
+        results = [await visitor.work(opened, dataset, str(params[w])) for w in ("one", "two")]
+        one, two = (Compared(p, *r) for p, r in zip(past, results, strict=True))
+        await _Comparison(visitor, dataset, one, two).build()
 
     @pages.get("/files/{name}/{key}/{file}")
     async def _file(request: Request) -> Response:
@@ -109,22 +129,70 @@ def register() -> None:
         return Response(body, media_type=FILES[file][1], headers=disposition)
 
 
+class _Listed:
+    """The releases of somebody; two of one table can be chosen and compared."""
+
+    def __init__(
+        self, visitor: Visitor, releases: list[tuple[GuardedDataset, PastRelease]]
+    ) -> None:
+        self.visitor, self.releases = visitor, releases
+        self.chosen: list[tuple[str, str]] = []
+
+    def build(self) -> None:
+        """The list, and the button below it."""
+        is_all = self.visitor.who.is_curator
+        with card("All releases" if is_all else "Your releases", "Newest first in each table."):
+            for dataset, each in self.releases:
+                words = title_of(each)
+                with ui.element("div").classes("line apart"):
+                    with ui.element("div").classes("line"):
+                        box = ui.checkbox(on_change=partial(self._choose, dataset.name, each.key))
+                        box.props["aria-label"] = f"Compare {words}, entry {each.entry.sequence}"
+                        ui.link(f"{dataset.name}: {words}", f"/release/{dataset.name}/{each.key}")
+                    paragraph(_about(each, names_analyst=is_all), "note")
+            with ui.element("div").classes("line"):
+                self.button = ui.button("Compare two", on_click=self._compare).props("outline")
+                paragraph("Choose two of one table.", "note")
+        self._show()
+
+    def _choose(self, name: str, key: str, event: object) -> None:
+        if getattr(event, "value", False):
+            self.chosen.append((name, key))
+        else:
+            self.chosen.remove((name, key))
+        self._show()
+
+    def _show(self) -> None:
+        tables = {name for name, _ in self.chosen}
+        self.button.set_enabled(len(self.chosen) == 2 and len(tables) == 1)
+
+    def _compare(self) -> None:
+        (name, one), (_, two) = self.chosen
+        ui.navigate.to(f"/compare/{name}/{one}/{two}")
+
+
+def title_of(release: PastRelease) -> str:
+    """What a release is called, or what it asked."""
+    return release.name or ", ".join(in_words(e) for e in release.request.workload)
+
+
 async def _under_way(visitor: Visitor) -> None:
     """What is not over yet, with how far it is and a way to cancel it."""
     server = visitor.server
     jobs = [
         job
         for job in await server.read(visitor.who, server.jobs.under_way, visitor.who)
-        if job.document["kind"] == "release"
+        if job.document["kind"] in ("release", "describe")
     ]
     if not jobs:
         return
     with card("Under way", "These go on when you close the page."):
         for job in jobs:
             about = job.document["about"]
-            text = ", ".join(in_words(e) for e in about.get("workload", []))
+            described = f"description of {', '.join(about.get('columns', ['all columns']))}"
+            text = ", ".join(in_words(e) for e in about.get("workload", [])) or described
             paragraph(f"{job.document['dataset']}: {text}, by {job.document['analyst']}")
-            _Watched(visitor, job).show()
+            Watched(visitor, job).show()
 
 
 def _about(release: PastRelease, *, names_analyst: bool) -> str:
@@ -158,8 +226,10 @@ class _Shown:
         request: ReleaseAsked,
         result: Release,
         left: float,
+        past: PastRelease | None,
     ) -> None:
         self.visitor, self.dataset, self.key, self.left = visitor, dataset, key, left
+        self.past = past  # of who may name it
         self.request, self.result = request, result
         work = result.forecast.workload
         named = list(named_groups(work).items())
@@ -189,6 +259,21 @@ class _Shown:
                 ]
             )
             paragraph(guarantee(forecast), "note")
+            if self.past is not None:
+                with ui.element("div").classes("line"):
+                    self.name = ui.input("Name", value=self.past.name or "")
+                    self.name.props('aria-label="Name of the release" maxlength=60').classes("grow")
+                    ui.button("Keep the name", on_click=self._call).props("outline")
+                self.named = ui.element("div").props("aria-live=polite")
+
+    async def _call(self) -> None:
+        """Give it the name that was written."""
+        with showing_refusals(self.named, clear=True):
+            name = str(self.name.value or "").strip()
+            dataset, who = self.dataset, self.visitor.who
+            call = (dataset.call_release, who, self.key, name)
+            await self.visitor.on_ledger(dataset, *call)
+            paragraph("It is called so in the lists now." if name else "It has no name now.")
 
     def _share_fact(self) -> list[tuple[str, str, str]]:
         """The error as a share of all records, where their number is public."""
@@ -213,6 +298,7 @@ class _Shown:
     def _build_answers(self) -> None:
         level = f"{self.request.level:.0%}"
         with card("Answers", f"Each interval holds the true number with probability {level}."):
+            paragraph(_PUBLISHED[str(self.request.project).lower()], "note")
             options = {str(i): name for i, name in enumerate(name for _, name in self.names)}
             ui.select(options, value="0", label="Group", on_change=self._choose)
             self.place = ui.element("div").classes("stack").props("aria-live=polite")
@@ -247,6 +333,160 @@ class _Shown:
                 return
             frame = group_frame(estimates, group, level)
             _table(frame, name, self.result.rows if isinstance(group, int) else None)
+
+
+# Two releases beside each other
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One of two releases, with what the list says of it where it is theirs."""
+
+    past: PastRelease | None
+    request: ReleaseAsked
+    result: Release
+
+    @property
+    def name(self) -> str:
+        """What it is called, or what it asked."""
+        if self.past is not None:
+            return title_of(self.past)
+        return ", ".join(in_words(e) for e in self.request.workload)
+
+    def facts(self) -> list[str]:
+        """What stands in its column."""
+        forecast = self.result.forecast
+        past = self.past
+        return [
+            "-" if past is None else f"{past.entry.time[:16].replace('T', ' ')} UTC",
+            "-" if past is None else past.analyst,
+            f"± {counts(forecast.rmse)}",
+            f"± {counts(forecast.largest_error)}",
+            forecast.mechanism,
+            " ".join(spent(forecast)).strip(),
+            f"{forecast.workload.queries:,}",
+            f"{self.request.level:.0%}",
+        ]
+
+
+_COMPARED: Final = (
+    "when",
+    "by",
+    "typical error",
+    "largest error",
+    "mechanism",
+    "spent",
+    "answers",
+    "intervals",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The answers of one group in two releases, and how many differ by more than their noise."""
+
+    frame: pd.DataFrame
+    noteworthy: int
+    by_chance: float
+
+    @property
+    def is_one(self) -> bool:
+        """Whether both are of one measurement."""
+        return not self.frame["difference"].any()
+
+
+def difference_of(one: Release, two: Release, name: str, level: float) -> Difference:
+    """The answers of a group that both releases have, by what was measured.
+
+    The noise of two measurements is independent, so a difference of two unbiased answers errs by
+    the root of the sum of their variances; ``by_chance`` is how many of so many would be larger
+    than the interval of this level if the tables were equal, about.
+    """
+    frames = []
+    for release in (one, two):
+        groups = {n: g for g, n in named_groups(release.forecast.workload).items()}
+        frames.append(group_frame(release.estimates, groups[name], level))
+    first, second = frames
+    labels = [c for c in first.columns if c not in (*_NUMBERS, "unbiased")]
+    merged = first.merge(second, on=labels, suffixes=("_1", "_2"), how="inner", sort=False)
+    both = np.hypot(merged["standard_error_1"], merged["standard_error_2"])
+    gap = merged["unbiased_2"] - merged["unbiased_1"]
+    merged["difference"], merged["error"] = gap, both
+    is_large = np.abs(gap) > NormalDist().inv_cdf((1 + level) / 2) * both
+    merged["more"] = np.where(is_large, "yes", "")
+    columns = [*labels, "value_1", "value_2", "difference", "error", "more"]
+    return Difference(merged[columns], int(is_large.sum()), len(merged) * (1 - level))
+
+
+class _Comparison:
+    """Facts of two releases of one table, and the groups that both have."""
+
+    def __init__(
+        self, visitor: Visitor, dataset: GuardedDataset, one: Compared, two: Compared
+    ) -> None:
+        self.visitor, self.dataset, self.one, self.two = visitor, dataset, one, two
+        names = [set(named_groups(c.result.forecast.workload).values()) for c in (one, two)]
+        self.names = sorted(names[0] & names[1])
+
+    async def build(self) -> None:
+        """Everything; the first group is shown."""
+        with card(self.dataset.name, "What each of them cost, and how sharp it is."):
+            rows = list(zip(_COMPARED, self.one.facts(), self.two.facts(), strict=True))
+            heads = ("of each", f"1: {self.one.name}", f"2: {self.two.name}")
+            table(heads, rows, "Facts of two releases", texts=3)
+        if not self.names:
+            empty("They have no group in common", "Their answers cannot be set side by side.")
+            return
+        with card("Answers side by side", "Differences are of what was measured."):
+            options = {name: name for name in self.names}
+            choose = ui.select(options, value=self.names[0], label="Group", on_change=self._choose)
+            choose.props["aria-label"] = "Group"
+            self.place = ui.element("div").classes("stack").props("aria-live=polite")
+        await self._show(self.names[0])
+
+    async def _choose(self, event: object) -> None:
+        await self._show(str(getattr(event, "value", "")))
+
+    async def _show(self, name: str) -> None:
+        with showing_refusals(self.place, clear=True):
+            level = self.one.request.level
+            pair = (self.one.result, self.two.result)
+            found = await self.visitor.work(difference_of, *pair, name, level)
+            frame = found.frame
+            if found.is_one:
+                paragraph("Both are of one measurement: they differ in how it is published only.")
+            else:
+                paragraph(
+                    f"{found.noteworthy:,} of {len(frame):,} differ by more than the noise of both "
+                    f"explains at {level:.0%}; about {found.by_chance:.1f} would by chance alone."
+                )
+            shown = frame.head(LIMITS.rows_shown)
+            labels = [str(c) for c in frame if c not in _SIDES]
+            cells = [[label_text(v) for v in shown[c].tolist()] for c in labels]
+            cells += [[counts(v) for v in shown[c].tolist()] for c in _SIDES[:-1]]
+            heads = [*labels, "1", "2", "measured difference", "its error", "beyond noise"]
+            rows = list(zip(*cells, shown["more"].tolist(), strict=True))
+            table(heads, rows, f"Two releases of {name}", texts=len(labels))
+            if len(frame) > len(shown):
+                paragraph(f"{len(frame) - len(shown):,} more rows are not shown.", "note")
+
+
+_SIDES: Final = ("value_1", "value_2", "difference", "error", "more")
+
+
+_PUBLISHED: Final = {
+    "true": "A value is the best estimate from all answers together, so that they agree with each "
+    "other. Its interval is of the noise of this answer alone: the value may stand off its middle, "
+    "never outside, and is mostly nearer to the truth than the interval is wide.",
+    "nearest": "A value is that of the nearest table to all that was measured, so that answers "
+    "agree with each other. Its interval is of the noise of this answer alone, so the value may "
+    "stand off its middle.",
+    "bounds": "A value is what was measured, cut at the least and the most that it can be; sums of "
+    "many small values are too high. Its interval is cut in the same way.",
+    "false": "A value is what was measured, also below zero: right in the mean. Its interval "
+    "stands around it.",
+}
+"""What a value is, and why its interval does not stand around it, by what is published."""
 
 
 def _last(rank: int | None) -> int:
@@ -433,19 +673,13 @@ class Confirm:
                 began = visitor.now()
                 visitor.check()
                 job = await begin_release(visitor, dataset, task)
-                watched = _Watched(visitor, job)
-                try:
-                    await asyncio.shield(asyncio.wrap_future(job.finished))
-                finally:
-                    watched.stop()
+                await watched_to_its_end(visitor, job)
                 await visitor.on_grid(began)
             finally:
                 self.dialog.props(remove="persistent")
+            check_done(job)
             if job.state == "cancelled":
                 self.dialog.close()
-            elif job.state != "done":
-                error = job.document["error"] or {}
-                raise Problem(409, str(error.get("error", "")), str(error.get("message", "")))
             else:
                 ui.navigate.to(f"/release/{dataset.name}/{task.key}")
 
@@ -459,6 +693,22 @@ async def begin_release(visitor: Visitor, dataset: GuardedDataset, task: Release
     )
 
 
+async def watched_to_its_end(visitor: Visitor, job: Job) -> None:
+    """Show how far a job is until it is over; it goes on when the page is closed."""
+    watched = Watched(visitor, job)
+    try:
+        await asyncio.shield(asyncio.wrap_future(job.finished))
+    finally:
+        watched.stop()
+
+
+def check_done(job: Job) -> None:
+    """Raise the refusal of a job that failed."""
+    if job.state not in ("done", "cancelled"):
+        error = job.document["error"] or {}
+        raise Problem(409, str(error.get("error", "")), str(error.get("message", "")))
+
+
 _ENDS: Final = {
     "done": "Done",
     "failed": "It failed; nothing was spent, unless its debit had begun",
@@ -466,13 +716,13 @@ _ENDS: Final = {
 }
 
 
-class _Watched:
+class Watched:
     """A bar, what is done and about how long it takes, and a button to cancel while one may."""
 
     def __init__(self, visitor: Visitor, job: Job) -> None:
         self.visitor, self.job, self._progress = visitor, job, Progress()
         self.bar = ui.linear_progress(value=0, show_value=False)
-        self.bar.props["aria-label"] = "Progress of the release"
+        self.bar.props["aria-label"] = f"Progress of the {job.document['kind']}"
         self.note = paragraph(self._progress.text, "note")
         self.cancel = ui.element("button").classes("pick").props("type=button")
         with self.cancel.on("click", self._cancel):

@@ -84,6 +84,7 @@ __all__ = ["FILES", "GuardedDataset", "PastRelease", "ReleaseTask", "file_of", "
 T = TypeVar("T")
 
 _PRIVATE_TOTAL = "the number of records that shares are parts of is private here; leave shares out"
+NAMED = "name "  # before the key of a release, of what it is called
 ASKED = "asked "  # before the key of a stored request; its answer is stored under the key itself
 
 
@@ -116,6 +117,7 @@ class PastRelease:
         analyst: who asked for it first in these words.
         request: what was asked.
         summary: queries, mechanism and error; empty for releases of earlier versions.
+        name: what who asked for it calls it, if anything.
     """
 
     key: str
@@ -123,11 +125,13 @@ class PastRelease:
     analyst: str
     request: ReleaseAsked
     summary: Mapping[str, object]
+    name: str | None = None
 
     def as_json(self) -> dict[str, object]:
         """What the list of releases says of it."""
         return {
             "key": self.key,
+            "name": self.name,
             "entry": self.entry.sequence,
             "time": self.entry.time,
             "analyst": self.analyst,
@@ -554,14 +558,33 @@ class GuardedDataset:
     def releases(self, who: Analyst) -> list[PastRelease]:
         """Releases that can be opened again, newest first; all of them for a curator."""
         releases = []
+        names = dict(self.store.beginning(self.name, NAMED))
         for name, data in self.store.beginning(self.name, ASKED):
             record = json.loads(data)
             request = ReleaseAsked.model_validate(record["asked"])
             entry = self.ledger.entry(record.get("paid") or _former_paid(self._about, request))
             if entry is not None and (who.sees_all or record["analyst"] == who.name):
                 key, summary = name.removeprefix(ASKED), record.get("summary", {})
-                releases.append(PastRelease(key, entry, record["analyst"], request, summary))
+                called = names.get(NAMED + key)
+                title = None if called is None else called.decode()
+                releases.append(PastRelease(key, entry, record["analyst"], request, summary, title))
         return sorted(releases, key=lambda each: -each.entry.sequence)
+
+    def call_release(self, who: Analyst, key: str, name: str) -> None:
+        """Give a release another name, or none; for who asked for it, and for curators.
+
+        Raises:
+            Problem: it is not theirs, or the name is too long or not printable.
+        """
+        most = LIMITS.name_characters
+        if len(name) > most or not name.isprintable():
+            message = f"a name has at most {most} printable characters, in one line"
+            raise not_valid([{"loc": ("body", "name"), "msg": message}])
+        if key not in {each.key for each in self.releases(who)}:
+            raise Problem(403, "not-yours", "only who asked for a release, or a curator, names it")
+        self.store.forget(self.name, NAMED + key)
+        if name:
+            self.store.keep([(self.name, NAMED + key, name.encode())])
 
     def _measured(
         self, plan: Plan, task: ReleaseTask, analyst: str | None, progress: Progress | None

@@ -381,6 +381,7 @@ class PastReleaseShown(BaseModel):
     """A release that was made before; what an earlier version did not note is null."""
 
     key: str
+    name: Annotated[str | None, Field(description="what who asked for it calls it, if anything")]
     entry: Annotated[int, Field(description="the debit in the ledger that paid for it")]
     time: str
     analyst: str

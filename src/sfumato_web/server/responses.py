@@ -119,6 +119,12 @@ class NewestCache(Generic[T]):
                 self._things.move_to_end(key)
             return self._things.get(key)
 
+    def drop(self, key: Hashable) -> None:
+        """Keep a thing no longer, if it is there."""
+        with self._lock:
+            if key in self._things:
+                self.held -= self._nbytes(self._things.pop(key))
+
     def put(self, key: Hashable, thing: T) -> T:
         """Keep a thing, and return it."""
         with self._lock:
@@ -196,6 +202,12 @@ class ResponseStore:
                         data = bytes(self._database.execute(query, (dataset, key)).fetchone()[0])
                     stored.append(((dataset, key), data))
             return [self._newest.put(place, data) for place, data in stored]
+
+    def forget(self, dataset: str, key: str) -> None:
+        """Keep something no longer that is neither an answer nor a request, such as a draft."""
+        with self._using("written"), self._transaction():
+            self._database.execute("DELETE FROM body WHERE dataset = ? AND key = ?", (dataset, key))
+        self._newest.drop((dataset, key))
 
     def bind(self, named: Iterable[tuple[str, str, str]]) -> list[bool]:
         """Bind idempotency keys: (analyst, name, request). False where it meant another request."""

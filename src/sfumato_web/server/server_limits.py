@@ -89,6 +89,8 @@ class ServerLimits:
     # problems and models: texts
     listed_faults: int = 8
     """Faults of a request that one message lists."""
+    name_characters: int = 60
+    """Of what a release is called: a line of a list."""
     reason_characters: int = 200
     """Of the reason for a freeze, which stays in the ledger."""
 

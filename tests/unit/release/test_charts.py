@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pandas as pd
 import pytest
+import vl_convert
 
 import sfumato as sf
 from sfumato.domain.attributes import Category
@@ -74,8 +75,18 @@ def test_a_cdf_of_times_has_a_time_axis():
 
 def test_a_heat_map_keeps_the_order_of_the_labels(release):
     chart = heat_map(release.answers(group="age x sex"), "age", "sex").to_dict()
-    assert chart["encoding"]["x"]["sort"] is None
+    cells, _ = chart["layer"]
+    assert cells["encoding"]["x"]["sort"] is None
     assert len(rows_of(chart)) == 30
+
+
+def test_a_heat_map_marks_answers_whose_intervals_are_wide():
+    """By Vega itself, which works the marks out: a cross, a dot and nothing."""
+    frame = pd.DataFrame({"a": ["p", "q", "r"], "b": ["x", "x", "x"], "value": [2.0, 10, 100]})
+    frame = frame.assign(low=[-1.0, 4, 90], high=[5.0, 16, 110])
+    svg = vl_convert.vegalite_to_svg(heat_map(frame, "a", "b").to_dict())
+    assert [svg.count(f"interval: {kind}") for kind in ("reaches 0", "wider than half")] == [1, 1]
+    assert svg.count('aria-roledescription="rect mark"') == 3
 
 
 def test_names_that_mean_something_to_vega_are_only_titles():

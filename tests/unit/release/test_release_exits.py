@@ -56,7 +56,7 @@ def _marks(chart: object) -> set[str]:
 
 def test_the_chart_suits_the_answers(release: Release) -> None:
     assert _marks(release.plot("sex")) == {"bar", "rule"}
-    assert _marks(release.plot("age", by="sex")) == {"rect"}
+    assert _marks(release.plot("age", by="sex")) == {"rect", "point"}
     assert _marks(release.plot(group="prefix age")) == {"area", "line"}
     assert release.plot("sex").to_dict()["title"] == "sex"
 
