@@ -3,7 +3,7 @@
 
 The error of a linear mechanism is ``e = R z`` with noise z of a public law, whatever the data. So
 the law of ``max_q |e_q|`` is public, too, and a bound t with ``P(max_q |e_q| > t) <= beta`` is
-arithmetic. Two bounds are proved, and the lesser is the one (``docs/proofs/joint-error.md``):
+arithmetic. Three bounds are proved, and the least is the one (``docs/proofs/joint-error.md``):
 
 * *by tails*: ``P(|e_q| <= t for all q) >= prod_q P(|e_q| <= t)`` (Z. Sidak, 1967, "Rectangular
   confidence regions for the means of multivariate normal distributions"; for Laplace noise, which
@@ -25,6 +25,10 @@ arithmetic. Two bounds are proved, and the lesser is the one (``docs/proofs/join
   that happens get ``LIMITS.seed_share`` of beta, p the rest: so the bound fails with probability
   beta at most, over the noise and the seed together. It is a function of the plan. All ranges are
   differences of running totals: the farthest is the greatest of those less the least.
+* *by Levy's inequality*, where cells are measured along an attribute and running totals along it
+  are asked: the errors are the partial sums ``S_1 .. S_n`` of independent symmetric vectors, and
+  ``P(max_k |S_k| > t) <= 2 P(|S_n| > t)`` in every norm (P. Levy, 1937). So the attribute is summed
+  away, and what is left is bounded by tails or draws at half of beta.
 
 Where the strategy is biased, the greatest bias of every answer is added to its noise.
 """
@@ -33,7 +37,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from math import exp, floor, inf, ldexp, log, log1p, pi, sqrt
+from math import ceil, exp, floor, inf, ldexp, log, log1p, pi, sqrt
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -50,12 +54,14 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from sfumato.planning.forecast import Forecast
-    from sfumato.strategy.base import Strategy
+    from sfumato.privacy.noise_laws import BlockNoise
+    from sfumato.strategy.base import Strategy, Summed
 
 __all__ = [
     "AllWithin",
     "JointErrors",
     "order_statistic",
+    "seed_share",
 ]
 
 
@@ -80,7 +86,7 @@ class AllWithin:
             return "the tails of all answers"
         return (
             f"{self.draws:,} public draws of the noise (a misleading seed has probability "
-            f"{self.beta * LIMITS.seed_share:.1g}, which is counted)"
+            f"{self.beta * seed_share(self.draws, self.beta):.1g}, which is counted)"
         )
 
     def __str__(self) -> str:
@@ -95,20 +101,28 @@ class JointErrors:
 
     Args:
         forecast: As it was planned, so that all who ask the same get the same.
+        summed: The strategy without the attributes that were summed away, if any were.
     """
 
-    def __init__(self, forecast: Forecast) -> None:
+    def __init__(self, forecast: Forecast, summed: Summed | None = None) -> None:
         self._forecast = forecast
+        self._summed = summed
 
     def within(self, beta: float) -> AllWithin:
-        """The lesser of the proved bounds."""
+        """The least of the proved bounds."""
         if not (isinstance(beta, float) and 0 < beta < 1):
             raise PlanError(f"beta must be a probability between 0 and 1, got {beta!r}")
-        queries = self._forecast.workload.queries
-        tails, simulated = self.by_tails(beta), self.by_simulation(beta)
-        if simulated < tails:
-            return AllWithin(simulated, beta, queries, len(self._farthest))
-        return AllWithin(tails, beta, queries, 0)
+        counts, draws = min((self.by_tails(beta), 0), (self.by_simulation(beta), self.draws))
+        if self._ends is not None:
+            ends, walks = self._ends
+            at_ends = ends.within(beta / 2**walks)
+            counts, draws = min((counts, draws), (at_ends.counts, at_ends.draws))
+        return AllWithin(counts, beta, self._forecast.workload.queries, draws)
+
+    @property
+    def draws(self) -> int:
+        """How many public draws of the noise were made."""
+        return len(self._farthest)
 
     def by_tails(self, beta: float) -> float:
         """Sidak's inequality with the tails of all answers, and what the grid adds.
@@ -138,13 +152,32 @@ class JointErrors:
 
     def by_simulation(self, beta: float) -> float:
         """An order statistic of public draws; infinite where they are too few."""
-        rank = order_statistic(len(self._farthest), beta)
-        return float(self._farthest[-rank]) if rank else inf
+        steps, share = self._step_error(beta)
+        rank = order_statistic(self.draws, beta * (1 - share))
+        return float(self._farthest[-rank]) + steps if rank else inf
+
+    @cached_property
+    def _ends(self) -> tuple[JointErrors, int] | None:
+        """The errors where running totals end, and along how many attributes they run.
+
+        By Levy's inequality each doubles the probability at most. Not looked for where draws of the
+        noise are many, which are nearer to the truth.
+        """
+        if self._summed is not None or self.draws == LIMITS.joint_draws:
+            return None
+        summed = self._forecast.strategy.summed()
+        if summed is None:
+            return None
+        strategy = self._forecast.strategy.asking(summed.strategy.workload)
+        forecast = replace(self._forecast, workload=strategy.workload, strategy=strategy)
+        return JointErrors(forecast, summed), summed.walks
 
     @cached_property
     def _matrix(self) -> Array | csr_array | None:
         """R, where it is needed and small enough."""
-        return None if self._forecast.strategy.is_direct else _readings(self._forecast)
+        if self._forecast.strategy.is_direct or self._summed is not None:
+            return None
+        return _readings(self._forecast)
 
     @cached_property
     def _classes(self) -> _Classes:
@@ -165,8 +198,41 @@ class JointErrors:
     @cached_property
     def _farthest(self) -> Array:
         """``max_q |e_q|`` of all draws, sorted."""
-        parts = list(_simulated(self._forecast, self._matrix))
+        parts = list(_simulated(self._forecast, self._matrix, self._summed))
         return np.sort(np.concatenate(parts)) if parts else np.zeros(0)
+
+    def _step_error(self, beta: float) -> tuple[float, float]:
+        """How far drawn sums are from those of noise on its grid, and the share of beta for it.
+
+        A smooth Laplace variable is the discrete one and an independent symmetric rest of one step
+        at most: by Hoeffding's inequality ``|sum_j r_j rest_j| <= c sqrt(sum_j r_j^2 step_j^2)`` in
+        all answers but with probability ``2 queries e^(-c^2 / 2)``. A Gaussian is rounded.
+        """
+        if self._summed is None:
+            return 0.0, 0.0
+        if self._forecast.strategy.noise == "gaussian":
+            return self._grid_error, 0.0
+        fine = [
+            noise.steps
+            for noise, times in zip(self._forecast.noise, self._summed.times, strict=True)
+            if not _is_listed(noise, times)
+        ]
+        if not fine:
+            return 0.0, 0.0
+        queries, share = self._forecast.workload.queries, LIMITS.seed_share
+        c = sqrt(2 * log(2 * queries / (beta * share)))
+        return c * float(self._classes.tails.deviations.max()) / min(fine), share
+
+
+def seed_share(draws: int, beta: float) -> float:
+    """The share of beta for seeds that mislead: the least of those that give the best bound.
+
+    >>> seed_share(20_000, 0.05) == 2.0**-16, seed_share(288, 0.05) == 2.0**-4
+    (True, True)
+    """
+    if draws >= LIMITS.joint_draws:
+        return LIMITS.seed_share
+    return max(LIMITS.seed_shares, key=lambda share: (_rank(draws, beta, share), -share))
 
 
 def order_statistic(draws: int, beta: float) -> int:
@@ -175,16 +241,19 @@ def order_statistic(draws: int, beta: float) -> int:
     At most ``j - 1`` draws lie above the quantile of level ``1 - p`` with probability
     ``P(Bin(draws, p) <= j - 1)`` at most: that must not exceed the share of beta for seeds.
 
-    >>> order_statistic(10_000, 0.05)
-    399
+    >>> order_statistic(20_000, 0.05), order_statistic(288, 0.05)
+    (855, 5)
     """
+    return _rank(draws, beta, seed_share(draws, beta))
+
+
+def _rank(draws: int, beta: float, share: float) -> int:
     from scipy.special import bdtr
 
-    seeds = beta * LIMITS.seed_share
     if not draws:
         return 0
     exceeding = np.arange(int(draws * beta) + 1, dtype=np.float64)
-    return int(np.count_nonzero(bdtr(exceeding, draws, beta - seeds) <= seeds))
+    return int(np.count_nonzero(bdtr(exceeding, draws, beta * (1 - share)) <= beta * share))
 
 
 # Tails, by classes of answers
@@ -419,12 +488,18 @@ def _most(members: Integers, values: Array) -> Array:
 # Simulation
 
 
-def _simulated(forecast: Forecast, matrix: Array | csr_array | None) -> Iterator[Array]:
-    """``max_q (|e_q| + bias_q)`` of public draws, some at a time; nothing if that is too much."""
-    strategy, values = forecast.strategy, sum(forecast.strategy.block_rows)
+def _simulated(
+    forecast: Forecast, matrix: Array | csr_array | None, summed: Summed | None
+) -> Iterator[Array]:
+    """``max_q (|e_q| + bias_q)`` of public draws, some at a time; nothing if that is too much.
+
+    Where attributes are summed away, of sums of the noise, which may be smooth: `_step_error`.
+    """
+    strategy = forecast.strategy if summed is None else summed.strategy
+    values = sum(strategy.block_rows)
     if strategy.is_direct:
         return  # independent errors: tails are exact
-    reading = _FarthestReading.of(forecast)
+    reading = _FarthestReading.of(strategy)
     size = values + reading.strategy.workload.queries
     if size > LIMITS.joint_size:
         return
@@ -446,7 +521,11 @@ def _simulated(forecast: Forecast, matrix: Array | csr_array | None) -> Iterator
     source = Draws(f"farthest answer|{forecast.workload.digest()}|{strategy.noise}|{values}")
     at_once = max(1, LIMITS.joint_held // size)
     for start in range(0, draws, at_once):
-        noise = _grid_noise(forecast, source, min(at_once, draws - start))
+        count = min(at_once, draws - start)
+        if summed is None:
+            noise = _grid_noise(forecast, source, count)
+        else:
+            noise = _summed_noise(forecast, summed, source, count)
         if matrix is not None:
             yield (np.abs(matrix @ noise) + biases[:, None]).max(axis=0)
         else:
@@ -458,9 +537,8 @@ def _draws_of(reading: _FarthestReading, values: int) -> int:
     workload, blocks = reading.strategy.workload, reading.strategy.blocks
     work = workload.queries + LIMITS.value_work * values
     work += LIMITS.group_work * (len(workload.terms) + len(blocks))
-    draws = min(LIMITS.joint_numbers // work, LIMITS.joint_draws)
-    is_affordable = LIMITS.joint_least * work <= LIMITS.joint_most
-    return LIMITS.joint_least if draws < LIMITS.joint_least and is_affordable else draws
+    fewest = min(LIMITS.joint_most // work, LIMITS.joint_least)
+    return max(min(LIMITS.joint_numbers // work, LIMITS.joint_draws), fewest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,9 +553,9 @@ class _FarthestReading:
     ends: tuple[tuple[tuple[int, ...], int] | None, ...]
 
     @classmethod
-    def of(cls, forecast: Forecast) -> _FarthestReading:
+    def of(cls, strategy: Strategy) -> _FarthestReading:
         """With the longest attribute of each group that is asked by all ranges."""
-        strategy, terms = forecast.strategy, list(forecast.workload.terms)
+        terms = list(strategy.workload.terms)
         ends: list[tuple[tuple[int, ...], int] | None] = [None] * len(terms)
         for t, term in enumerate(terms):
             product = term.as_product()
@@ -493,7 +571,7 @@ class _FarthestReading:
             terms[t] = shorter = replace(product, factors=tuple(factors))
             ends[t] = (shorter.row_shape, axis)
         if any(end is not None for end in ends):
-            work = replace(forecast.workload, terms=tuple(terms))
+            work = replace(strategy.workload, terms=tuple(terms))
             strategy = strategy.asking(work)
         return cls(strategy, tuple(ends))
 
@@ -540,6 +618,63 @@ def _grid_noise(forecast: Forecast, source: Draws, count: int) -> Array:
     u = source.uniforms(len(units) * count).reshape(len(units), count)
     below = np.log(np.minimum(u, 1 - u)) + np.log1p(np.exp(-1 / units))
     return np.asarray(np.ceil(units * below) * np.sign(u - 0.5) * steps, dtype=np.float64)
+
+
+def _summed_noise(forecast: Forecast, summed: Summed, source: Draws, count: int) -> Array:
+    """Sums of the noise of so many measured values each, column by draw, in counts.
+
+    Laplace noise of few steps has its own law; what is finer is smooth, as `_step_error` says.
+    """
+    parts = []
+    laws = zip(summed.strategy.block_rows, forecast.noise, summed.times, strict=True)
+    for rows, noise, times in laws:
+        if summed.strategy.noise == "gaussian":
+            part = noise.scale * sqrt(times) * source.normals(rows * count)
+        elif _is_listed(noise, times):
+            steps = _laplace_sums(float(noise.steps), times, source.uniforms(rows * count))
+            part = ldexp(1.0, -noise.grid_bits) * steps
+        else:  # a sum of n Laplace variables is sqrt(2 G) normal, G gamma of shape n
+            gammas = _gammas(float(times), rows * count, source)
+            part = noise.scale * np.sqrt(2 * gammas) * source.normals(rows * count)
+        parts.append(part.reshape(rows, count))
+    return np.concatenate(parts)
+
+
+def _is_listed(noise: BlockNoise, times: int) -> bool:
+    """Whether the law of a sum of so many draws is listed step by step."""
+    return noise.steps * sqrt(times) <= LIMITS.summed_steps
+
+
+def _laplace_sums(scale: float, times: int, u: Array) -> Array:
+    """Quantiles of the sum of ``times`` discrete Laplace variables, at these levels.
+
+    The characteristic function of one is ``(1 - q)^2 / (1 - 2 q cos w + q^2)``: the law follows by
+    a Fourier transform that holds ``LIMITS.summed_deviations`` to each side.
+    """
+    q = exp(-1 / scale)
+    reach = ceil(LIMITS.summed_deviations * (sqrt(2 * times) + 4) * (scale + 1))
+    size = 1 << (2 * reach).bit_length()
+    angles = np.sin(np.pi * np.arange(size) / size) ** 2  # 1 - 2 q cos w + q^2 by half angles
+    law = np.fft.fft(np.exp(-times * np.log1p(4 * q / (1 - q) ** 2 * angles))).real / size
+    levels = np.cumsum(np.fft.fftshift(np.maximum(law, 0.0)))
+    return np.asarray(np.searchsorted(levels, u * levels[-1]) - size // 2, dtype=np.float64)
+
+
+def _gammas(shape: float, count: int, source: Draws) -> Array:
+    """Gamma variables of a shape of 1 or more (Marsaglia and Tsang, 2000), by rejection.
+
+    With ``d = shape - 1/3`` and ``v = (1 + x / sqrt(9 d))^3``, x normal, ``d v`` is accepted with
+    probability ``exp(x^2 / 2 + d (1 - v + ln v))``.
+    """
+    out, left, d = np.zeros(count), np.arange(count), shape - 1 / 3
+    while len(left):
+        x, u = source.normals(len(left)), source.uniforms(len(left))
+        v = (1 + x / sqrt(9 * d)) ** 3
+        with np.errstate(divide="ignore", invalid="ignore"):
+            accepted = (v > 0) & (np.log(u) < x**2 / 2 + d * (1 - v + np.log(v)))
+        out[left[accepted]] = d * v[accepted]
+        left = left[~accepted]
+    return out
 
 
 def _readings(forecast: Forecast) -> Array | csr_array | None:

@@ -106,7 +106,9 @@ class PlanningLimits:
 
     # joint_errors: how far off any answer is
     seed_share: float = 2.0**-16
-    """Of beta, for public seeds that mislead: so little that it costs no accuracy."""
+    """Of beta, for public seeds that mislead: so little that it costs no accuracy of many draws."""
+    seed_shares: tuple[float, ...] = (2.0**-16, 2.0**-12, 2.0**-8, 2.0**-6, 2.0**-4)
+    """Those that are tried for fewer draws: of 288 the fifth greatest is then the bound."""
     equal_variances: float = 2.0**-20
     """Relative: far above the rounding of variances to grids and floats, which it covers."""
     joint_listed: int = 2**24
@@ -146,9 +148,13 @@ class PlanningLimits:
     joint_numbers: int = 3 * 2**27
     """Numbers of all draws together where answers follow without a matrix: some seconds."""
     joint_least: int = 288
-    """The greatest of so many draws bounds the quantile of level 95%."""
+    """The fifth greatest of so many draws bounds the quantile of level 95%, 5% above it."""
     joint_most: int = 2**30
-    """Numbers that may be drawn for the least number of draws."""
+    """Numbers that may be drawn for that many, or fewer: ten seconds."""
+    summed_steps: float = 2.0**17
+    """Standard deviations, in steps, up to which the law of a sum is listed: 2^22 numbers."""
+    summed_deviations: float = 10.0
+    """To each side of such a law, with four scales more: beyond is less than floats resolve."""
     value_work: int = 8
     """Numbers that take as long as the draw of a measured value."""
     group_work: int = 4096

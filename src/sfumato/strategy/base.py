@@ -57,6 +57,7 @@ __all__ = [
     "Reconstruction",
     "Strategy",
     "SumOfProducts",
+    "Summed",
     "check_measured",
     "check_rank",
     "check_unbiased",
@@ -493,6 +494,13 @@ class Strategy(MeasuredQueries, Reconstruction):
         """The same measurements, read for other queries in the groups of this workload."""
         return replace(self, workload=workload, bound=None)
 
+    def summed(self) -> Summed | None:
+        """The same without attributes of cells that are asked by running totals; None if none is.
+
+        Kinds of strategies that measure no cells have nothing to sum.
+        """
+        return None
+
     def sums_cells(self, term: int) -> bool:  # noqa: ARG002
         """Whether all answers of a group are sums over one estimate of its cells.
 
@@ -685,6 +693,21 @@ class SumOfProducts(GaussianStrategy):
 
 
 # Trial of a strategy on a table
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """What is left of a strategy when attributes of measured cells are summed away.
+
+    Args:
+        strategy: Without these attributes, in its blocks and in what is asked.
+        times: How many values of every block make one of what is left.
+        walks: How many of the attributes were asked by running totals, the others by totals only.
+    """
+
+    strategy: Strategy
+    times: tuple[int, ...]
+    walks: int
 
 
 def check_unbiased(strategy: Strategy) -> None:

@@ -33,7 +33,7 @@ import numpy as np
 
 from sfumato.errors import PlanError
 from sfumato.solve.effort import must_stop
-from sfumato.strategy.base import Block, Norm, Strategy, check_measured
+from sfumato.strategy.base import Block, Norm, Strategy, Summed, check_measured
 from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.strategy.trees import Tree, best_tree, best_wavelet
 from sfumato.types import Array, Noise, Objective
@@ -88,6 +88,28 @@ class Blockwise(Strategy):
     def sums_cells(self, term: int) -> bool:
         """Unless the queries themselves are measured."""
         return self._pair(term)[1] is not None
+
+    def summed(self) -> Summed | None:
+        """Without attributes of which blocks measure the cells, and running totals are asked."""
+        queries = _products(self.workload.terms)
+        measurements = _products([block.term for block in self.blocks])
+        if queries is None or measurements is None:
+            return None
+        away, walks = set(), 0
+        for name in {name for p in queries for name in p.attributes}:
+            sets = _along(name, queries)
+            if all(q.is_prefix or q.is_total for q in sets) and all(
+                q.is_identity for q in _along(name, measurements)
+            ):
+                away.add(name)
+                walks += any(q.is_prefix for q in sets)
+        if not walks:
+            return None
+        workload = replace(self.workload, terms=tuple(_without(away, p) for p in queries))
+        left = [_without(away, p) for p in measurements]
+        blocks = tuple(replace(b, term=t) for b, t in zip(self.blocks, left, strict=True))
+        times = tuple(p.rows // t.rows for p, t in zip(measurements, left, strict=True))
+        return Summed(replace(self, workload=workload, blocks=blocks, bound=None), times, walks)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The measured values, or sums of cells of the table that they are solved for."""
@@ -226,6 +248,21 @@ def shared_noise(
     norm = float((columns * shares**p).sum()) ** (1 / p)
     scaled = tuple(Block(b, float(s / norm)) for b, s in zip(blocks, shares, strict=True))
     return replace(equal_shares, blocks=scaled)
+
+
+def _products(terms: Sequence[Term]) -> list[Product] | None:
+    """All of them as products, if they are."""
+    products = [p for term in terms if (p := term.as_product()) is not None]
+    return products if len(products) == len(terms) else None
+
+
+def _without(names: set[str], product: Product) -> Product:
+    return replace(product, factors=tuple(f for f in product.factors if f[0] not in names))
+
+
+def _along(name: str, products: Sequence[Product]) -> list[QuerySet]:
+    """The query sets along an attribute, of the products that have it."""
+    return [q for p in products for n, q in p.factors if n == name]
 
 
 def _aligned(target: Product, block: Product) -> list[tuple[QuerySet, QuerySet]]:

@@ -162,6 +162,8 @@ class QuerySet(ABC):
     is_identity: ClassVar[bool] = False
     """Whether it is known to ask for every cell, in their order."""
     is_total: ClassVar[bool] = False
+    is_prefix: ClassVar[bool] = False
+    """Whether it is known to ask for all running totals, in the order of the cells."""
     """Whether it is known to ask for the sum over all cells, and nothing else."""
     is_disjoint: ClassVar[bool] = False
     """Whether it is known to count sets of cells of which no two share one.
@@ -570,6 +572,7 @@ class Identity(_Intervals):
 class Prefix(_Intervals):
     """The running totals: cells 0..t for every t (a CDF, in counts)."""
 
+    is_prefix = True
     separates_cells = True
     is_ordered = True
     holds_prefixes = True

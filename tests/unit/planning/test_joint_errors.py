@@ -13,7 +13,7 @@ import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.planning import joint_errors
 from sfumato.planning.forecast import Forecast
-from sfumato.planning.joint_errors import JointErrors, order_statistic
+from sfumato.planning.joint_errors import JointErrors, order_statistic, seed_share
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import Draws
 from sfumato.strategy.base import Reconstruction
@@ -194,7 +194,7 @@ def test_classes_are_the_same_by_their_numbers_and_by_sorting(
 
 def test_the_order_statistic_is_that_of_the_binomial_law() -> None:
     draws, beta = 400, 0.05
-    seeds = beta * joint_errors.LIMITS.seed_share
+    seeds = beta * seed_share(draws, beta)
     p, total, j = beta - seeds, 0.0, 0
     while True:
         total += comb(draws, j) * p**j * (1 - p) ** (draws - j)
@@ -203,6 +203,17 @@ def test_the_order_statistic_is_that_of_the_binomial_law() -> None:
         j += 1
     assert order_statistic(draws, beta) == j > 0
     assert order_statistic(100, beta) == order_statistic(0, beta) == 0
+
+
+def test_few_draws_give_seeds_a_greater_share_and_a_nearer_bound() -> None:
+    """The fifth greatest of 288, not the greatest: with the least share it would be that."""
+    shares = joint_errors.LIMITS.seed_shares
+    assert joint_errors._rank(288, BETA, shares[0]) == 1
+    assert order_statistic(288, BETA) == max(joint_errors._rank(288, BETA, s) for s in shares) == 5
+    assert order_statistic(150, BETA) == 1
+    assert seed_share(joint_errors.LIMITS.joint_draws, BETA) == min(shares)
+    ranks = [order_statistic(n, BETA) for n in range(100, 3000, 50)]
+    assert ranks == sorted(ranks)
 
 
 PLANE = sf.Domain({"x": 9, "y": 6, "z": 2})
@@ -240,7 +251,7 @@ def test_the_farthest_range_is_read_from_running_totals(case: str, mechanism: st
     noise = rng.laplace(size=(sum(strategy.block_rows), 20))
     edges = np.cumsum(strategy.block_rows)[:-1]
     each = [np.concatenate(strategy.answers(np.split(z, edges))) for z in noise.T]
-    reading = joint_errors._FarthestReading.of(forecast)
+    reading = joint_errors._FarthestReading.of(forecast.strategy)
     assert np.allclose(reading.farthest(noise, np.zeros(1)), [np.abs(e).max() for e in each])
     is_shorter = reading.strategy.workload.queries < forecast.workload.queries
     sums = any(strategy.sums_cells(t) for t in range(len(strategy.workload.terms)))
@@ -256,9 +267,76 @@ def test_many_ranges_have_a_bound_that_tails_alone_do_not_reach() -> None:
     bound, forecast = joint.within(BETA), joint._forecast
     assert bound.draws == joint_errors.LIMITS.joint_draws
     noise = joint_errors._grid_noise(forecast, Draws("fresh noise"), 2000)
-    drawn = joint_errors._FarthestReading.of(forecast).farthest(noise, np.zeros(1))
+    drawn = joint_errors._FarthestReading.of(forecast.strategy).farthest(noise, np.zeros(1))
     assert np.mean(drawn > bound.counts) < BETA + 4 * (BETA / len(drawn)) ** 0.5
     assert bound.counts < 1.1 * np.quantile(drawn, 1 - BETA) < joint.by_tails(BETA)
+
+
+SHEET = sf.Domain({"x": 40, "y": 30})
+WALKS = {
+    "both": sf.product(SHEET, {"x": "prefix", "y": "prefix"}),
+    "one": sf.product(SHEET, {"x": "ranges", "y": "prefix"}),
+    "with totals": sf.prefixes(SHEET, "x", by=["y"]) | sf.marginals(SHEET, [("y",)]),
+}
+
+
+@pytest.mark.parametrize("mechanism", ["laplace-table", "laplace-tree", "gaussian-table"])
+@pytest.mark.parametrize("case", WALKS)
+def test_running_totals_over_cells_are_bounded_by_where_they_end(case: str, mechanism: str) -> None:
+    """Levy's inequality: half of beta for each attribute along which they run."""
+    budget = PURE if mechanism.startswith("laplace") else GAUSSIAN
+    plan = sf.plan(WALKS[case], budget, mechanism=mechanism, cache=False)
+    forecast = plan.forecast.in_normal_form
+    joint = JointErrors(forecast)
+    joint.__dict__["_farthest"] = np.zeros(0)  # as where nothing can be drawn
+    if (case, mechanism) == ("with totals", "laplace-tree"):
+        assert joint._ends is None  # the tree runs along x, and the cells of y are asked
+        return
+    assert joint._ends is not None
+    ends, walks = joint._ends
+    bound, drawn = joint.within(BETA), _farthest(forecast, 4000, seed=7)
+    assert bound.counts == ends.within(BETA / 2**walks).counts < joint.by_tails(BETA)
+    allowed = BETA + 4 * (BETA / len(drawn)) ** 0.5
+    assert np.mean(drawn > bound.counts) < allowed
+    assert bound.counts < 1.2 * np.quantile(drawn, 1 - BETA)
+    if walks == 2:  # a twin that forgets that they ran
+        assert np.mean(drawn > ends.within(BETA).counts) > allowed
+
+
+def test_sums_of_noise_have_the_law_of_its_grid() -> None:
+    """Listed laws against convolutions, gamma variables against their distribution."""
+    from scipy.stats import gamma, kstest
+
+    q, reach = exp(-1 / 0.7), 60
+    one = (1 - q) / (1 + q) * q ** np.abs(np.arange(-reach, reach + 1))
+    law = np.convolve(np.convolve(one, one), one)
+    levels = np.cumsum(law)
+    for k in (-9, -1, 0, 1, 9):
+        at = 3 * reach + k
+        edges = np.array([levels[at - 1] + 1e-9, levels[at] - 1e-9])
+        assert joint_errors._laplace_sums(0.7, 3, edges).tolist() == [k, k]
+    for shape in (1.0, 2.0, 300.0):
+        drawn = joint_errors._gammas(shape, 20_000, Draws("gamma"))
+        assert kstest(drawn, gamma(shape).cdf).pvalue > 1e-3
+        assert kstest(drawn, gamma(1.05 * shape).cdf).pvalue < 1e-3
+
+
+@pytest.mark.parametrize("epsilon", [0.002, 1.0])
+def test_listed_and_smooth_sums_agree(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the steps add to smooth noise is little where they are many, and never nothing."""
+    budget = sf.Budget(epsilon=epsilon)
+    forecast = sf.plan(WALKS["one"], budget, mechanism="laplace-table", cache=False).forecast
+
+    def bound() -> float:
+        joint = JointErrors(forecast)
+        joint.__dict__["_farthest"] = np.zeros(0)
+        assert joint._ends is not None
+        return joint._ends[0].by_simulation(BETA)
+
+    listed = bound()
+    monkeypatch.setattr(joint_errors, "LIMITS", replace(joint_errors.LIMITS, summed_steps=0.0))
+    smooth = bound()
+    assert 0.97 * listed < smooth < (1.05 if epsilon < 1 else 4) * listed
 
 
 def test_draws_have_the_law_of_the_noise_on_its_grid() -> None:

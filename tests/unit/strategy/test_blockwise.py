@@ -145,3 +145,54 @@ def sf_block(term: object) -> object:
     from sfumato.strategy.base import Block
 
     return Block(term, 1.0)  # type: ignore[arg-type]
+
+
+PLANE = sf.Domain({"age": 9, "sex": 2, "race": 3})
+TOTALS = sf.prefixes(PLANE, "age", by=["race"]) | sf.marginals(PLANE, [("race",)])
+
+
+@pytest.mark.parametrize(
+    ("work", "mechanism", "walks"),
+    [
+        (TOTALS, "gaussian-table", 1),
+        (sf.product(PLANE, {"age": "prefix", "race": "prefix"}), "gaussian-table", 2),
+        (sf.product(PLANE, {"age": "prefix", "race": "prefix"}), "laplace-tree", 1),
+        (sf.product(PLANE, {"age": "ranges", "race": "prefix"}), "laplace-tree", 1),
+    ],
+)
+def test_ends_of_running_totals_are_read_from_sums_of_cells(
+    work: Workload, mechanism: str, walks: int
+) -> None:
+    budget = sf.Budget(epsilon=1) if mechanism.startswith("laplace") else sf.Budget(mu=1)
+    whole = choose(work, budget, "add-remove", mechanism=mechanism).strategy.in_normal_form
+    summed = whole.summed()
+    assert summed is not None
+    assert summed.walks == walks
+    left, values, sums = summed.strategy, [], []
+    for block, rest, times in zip(whole.blocks, left.blocks, summed.times, strict=True):
+        product, away = block.term.as_product(), rest.term.attributes
+        assert product is not None
+        drawn = np.random.default_rng(4).normal(size=product.row_shape)
+        axes = tuple(i for i, n in enumerate(product.attributes) if n not in away)
+        values.append(drawn.reshape(-1))
+        sums.append(drawn.sum(axis=axes).reshape(-1))
+        assert sums[-1].size * times == drawn.size
+    ends = whole.asking(left.workload)
+    for term in range(len(left.workload.terms)):
+        assert np.allclose(ends.answer(term, values), left.answer(term, sums))
+
+
+@pytest.mark.parametrize(
+    ("work", "mechanism"),
+    [
+        (TOTALS | sf.marginals(PLANE, [("age",)]), "gaussian-table"),  # cells of age are asked
+        (sf.ranges(PLANE, "age"), "gaussian-table"),
+        (sf.prefixes(PLANE, "age"), "gaussian"),  # what is measured are the totals themselves
+        (sf.prefixes(PLANE, "age"), "gaussian-tree"),
+    ],
+)
+def test_nothing_is_summed_where_more_is_asked_or_no_cells_are_measured(
+    work: Workload, mechanism: str
+) -> None:
+    planned = choose(work, sf.Budget(mu=1), "add-remove", mechanism=mechanism).strategy
+    assert planned.in_normal_form.summed() is None
