@@ -24,7 +24,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeGuard
 
@@ -415,7 +415,7 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
         _reader(rows),
         may_drop_records=is_query,
         careful=_parquet_reader(files.paths, engine, types, stored) if is_plain else None,
-        batches=_parquet_batches(files.paths, engine, types) if is_plain else None,
+        batches=_parquet_batches(files.paths, types) if is_plain else None,
     )
     weakref.finalize(table, _closed, engine)
     return table
@@ -625,8 +625,7 @@ def _from_memory(source: object) -> Table:
         kinds = {name: memory.types[name] or pa.null() for name in columns}
         return ArrowBatches(kinds, rows)
 
-    kinds = {kind: _engine_type(engine, kind) for kind in set(memory.types.values())}
-    types = {name: kinds[kind] for name, kind in memory.types.items()}
+    types = {name: _engine_type(kind) for name, kind in memory.types.items()}
     return Table(
         public_name(source),
         engine,
@@ -638,18 +637,22 @@ def _from_memory(source: object) -> Table:
     )
 
 
-def _engine_type(engine: DuckDB, kind: pa.DataType | None) -> dt.DataType:
-    """The type that a column of an Arrow type has in the engine, ``unknown`` if it has none."""
+@lru_cache(maxsize=1024)
+def _engine_type(kind: pa.DataType | None) -> dt.DataType:
+    """The type that a column of an Arrow type has in DuckDB, ``unknown`` if it has none."""
     import ibis.expr.datatypes as dt
     import pyarrow as pa
 
     if kind is None:
         return dt.unknown
+    engine = _connected()
     try:
         name = engine.upload(pa.table({"x": pa.array([], kind)}))
         return engine.types(name)["x"]
     except Exception:  # no rows were read; it matters only if the column is asked for
         return dt.unknown
+    finally:
+        engine.close()
 
 
 def _field(table: pa.Table, way: Sequence[str]) -> pa.ChunkedArray:
@@ -717,7 +720,7 @@ def _parquet_reader(
 
 
 def _parquet_batches(
-    paths: Sequence[str], engine: DuckDB, types: Mapping[str, dt.DataType]
+    paths: Sequence[str], types: Mapping[str, dt.DataType]
 ) -> Callable[[Sequence[str]], ArrowBatches | None]:
     """Parquet files by Arrow, in whole row groups where they are not too long, texts by number.
 
@@ -734,12 +737,7 @@ def _parquet_batches(
             return None  # a field of a column of records
         plain = {name: _plain(pa.chunked_array([], schema.field(name).type)) for name in names}
         kinds = {name: column.type for name, column in plain.items()}
-        shown = engine.upload(pa.table(list(plain.values()), names=_numbered(names)))
-        try:
-            seen = list(engine.types(shown).values())
-        finally:
-            engine.forget(shown)
-        if seen != [types[name] for name in names]:
+        if any(_engine_type(kinds[name]) != types[name] for name in names):
             return None
         texts = [n for n in names if pa.types.is_string(kinds[n]) or kinds[n] == pa.large_string()]
 
