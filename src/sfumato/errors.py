@@ -10,6 +10,7 @@
       BudgetError           a privacy parameter out of range
         BudgetExhausted     the ledger refuses the debit
       LedgerError           a ledger that is damaged, or of another table
+        KeyHeld             a request that is answered, or that somebody else is answering
         LedgerFrozen        the curator has frozen the ledger
         StateChanged        a private state was written by somebody else meanwhile
       TableError            a table that cannot be opened or lacks a declared column
@@ -28,6 +29,7 @@ from pathlib import Path
 __all__ = [
     "BudgetError",
     "BudgetExhausted",
+    "KeyHeld",
     "LedgerError",
     "LedgerFrozen",
     "PlanError",
@@ -78,6 +80,10 @@ class BudgetExhausted(BudgetError):
 
 class LedgerError(SfumatoError):
     """A ledger that is damaged, or that belongs to another table."""
+
+
+class KeyHeld(LedgerError):
+    """A request key is answered already, or is being answered by somebody else."""
 
 
 class LedgerFrozen(LedgerError):

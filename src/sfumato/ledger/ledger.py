@@ -26,11 +26,12 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from time import sleep
 from typing import Final, TypeAlias, TypeVar
 
 from sfumato.digest import canonical_json, sha256
 from sfumato.domain.privacy_unit import PrivacyUnit, Unit, check_unit
-from sfumato.errors import LedgerError
+from sfumato.errors import KeyHeld, LedgerError
 from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger import transaction as transaction_module
 from sfumato.ledger.entries import (
@@ -49,6 +50,7 @@ from sfumato.ledger.entries import (
     commitments,
     seal_all,
 )
+from sfumato.ledger.ledger_limits import LIMITS
 from sfumato.ledger.reader import LedgerReader
 from sfumato.ledger.store import open_store, this_process
 from sfumato.ledger.transaction import Clock, GroupCommit, Pending, RecordChain, WriteBatch
@@ -456,6 +458,9 @@ class Ledger(LedgerReader):
     ) -> bytes:
         """Return the stored answer of the key, or debit, ``produce`` it, store it, return it.
 
+        Who comes second while another process, or thread, is answering waits for what that one
+        stores, and pays nothing.
+
         Privacy: ``produce`` draws the noise; it runs at most once per debit, after the debit.
 
         Args:
@@ -472,17 +477,24 @@ class Ledger(LedgerReader):
         Raises:
             BudgetExhausted: The cost does not fit what is left.
             LedgerFrozen: The curator froze the ledger and nothing is stored.
-            LedgerError: The key is of another request.
+            LedgerError: The key is of another request, or somebody has been answering for long.
         """
-        stored = self.answer(key)
-        if stored is not None:
-            latest = self.entry(key)
-            if latest is not None and latest.request != _canonical(request):
-                raise LedgerError(
-                    f"request key {key!r} was used for another request; choose another key"
-                )
-            return stored
-        entry = self.debit(cost, request, key, analyst=analyst, unit=unit)
+        for looks_left in reversed(range(LIMITS.answer_looks)):
+            stored = self.answer(key)
+            if stored is not None:
+                latest = self.entry(key)
+                if latest is not None and latest.request != _canonical(request):
+                    raise LedgerError(
+                        f"request key {key!r} was used for another request; choose another key"
+                    )
+                return stored
+            try:
+                entry = self.debit(cost, request, key, analyst=analyst, unit=unit)
+                break
+            except KeyHeld:
+                if not looks_left:
+                    raise
+            sleep(LIMITS.answer_pause)
         try:
             answer = produce()
             self.store(entry, answer)

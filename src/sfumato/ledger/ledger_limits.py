@@ -23,6 +23,12 @@ class LedgerLimits:
     values_per_statement: int = 500
     """Values of one SQL statement, well below what the oldest SQLite admits."""
 
+    answer_looks: int = 300
+    """How often whoever asks second looks for the answer that another one is drawing: 30 seconds,
+    longer than the noise of all but the largest releases takes."""
+    answer_pause: float = 0.1
+    """Seconds between two of them."""
+
     # transaction: group commit
     changes_per_transaction: int = 256
     """Changes that share a commit; beyond it the disk is no longer what they wait for."""

@@ -28,6 +28,7 @@ from sfumato.domain.privacy_unit import Unit, protects_alike, unit_in_words
 from sfumato.errors import (
     BudgetError,
     BudgetExhausted,
+    KeyHeld,
     LedgerError,
     LedgerFrozen,
     SfumatoError,
@@ -435,15 +436,15 @@ def check_unit_is(bound: Unit | None, unit: Unit | None) -> None:
 def _check_key_is_open(batch: WriteBatch, key: str) -> int | None:
     """Refuse a key that is held; return the debit to burn first, if its process is gone."""
     if batch.free(key) is not None:
-        raise LedgerError(f"request key {key!r} is answered; read it with answer(key)")
+        raise KeyHeld(f"request key {key!r} is answered; read it with answer(key)")
     held = batch.request(key)
     if held is None or held.state == "burnt":
         return None
     if held.state == "answered":
-        raise LedgerError(f"request key {key!r} is answered; read it with answer(key)")
+        raise KeyHeld(f"request key {key!r} is answered; read it with answer(key)")
     if is_gone(_owner(batch, held)):
         return held.debit
-    raise LedgerError(
+    raise KeyHeld(
         f"request key {key!r} is being answered by another caller; ask again, or burn "
         "its entry if that caller is known to be gone"
     )

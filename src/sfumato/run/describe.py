@@ -981,6 +981,15 @@ def _chosen(
     if isinstance(columns, str):
         raise PlanError(f"columns must be a list of names, got {shown(columns)}")
     names = list(table.types) if columns is None else list(dict.fromkeys(columns))
+    from sfumato.vault.sources import TABLE_MARK, may_have_a_title
+
+    if columns is None and may_have_a_title(table.source, len(names)):
+        place = str(table.source)
+        begins = f"{place}!A3" if TABLE_MARK in place else f"{place}{TABLE_MARK}!A3"
+        raise TableError(
+            f"the first row of {table.name} names one column alone, {shown(names[0])}, as a title "
+            f"would; say the cell in which the names begin: {shown(begins)} (!A1 if this is it)"
+        )
     if not names and "" not in table.types:  # else whatever a record may hold is a column
         raise TableError(f"the table {table.name} has no column that can be described")
     if not names:

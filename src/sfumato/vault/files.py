@@ -38,6 +38,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,7 +48,7 @@ import numpy.typing as npt
 from sfumato.errors import TableError
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.vault.engine import quoted_text, sealed
-from sfumato.vault.sources import TABLE_MARK, CsvRule, CsvSource, check_column_names
+from sfumato.vault.sources import CORNER, TABLE_MARK, CsvRule, CsvSource, check_column_names
 from sfumato.vault.transcode import PACKED, Bytes, opened
 from sfumato.vault.vault_limits import LIMITS
 
@@ -627,8 +628,8 @@ def sheet_columns(path: str, sheet: str) -> list[str]:
     names = [str(_cell_text(cell) or "").strip() for cell in (first[0] if first else [])]
     if not any(names):
         raise TableError(
-            f"{shown(path)} has no first row with the names of the columns; add one, and nothing "
-            "above it"
+            f"{shown(path)} has no first row with the names of the columns; add one, or say the "
+            f"cell in which the names begin: {shown(f'{path}{TABLE_MARK}{sheet}!A3')}"
         )
     check_column_names([name for name in names if name], path)
     return names
@@ -652,7 +653,10 @@ def sheet_texts(path: str, sheet: str, numbers: Sequence[int]) -> pa.Table:
 
 
 def _rows(path: str, sheet: str, most: int | None = None) -> list[list[Any]]:
-    """The rows of a sheet from the first one on, with all their cells."""
+    """The rows of a sheet from the first one on, with all their cells; from a corner if it is said.
+
+    ``Sheet!B3`` is what stands below and to the right of that cell, which is public.
+    """
     try:
         from python_calamine import CalamineWorkbook
     except ImportError:
@@ -663,6 +667,7 @@ def _rows(path: str, sheet: str, most: int | None = None) -> list[list[Any]]:
     unread = f"{shown(path)} is no spreadsheet, or is damaged or locked by a password"
     book = sealed(lambda: CalamineWorkbook.from_path(path), unread)
     names: list[str] = list(book.sheet_names)
+    sheet, first, left = (sheet, 0, 0) if sheet in names else _cornered(sheet)
     if not sheet and len(names) != 1:
         raise TableError(
             f"{shown(path)} holds {len(names)} sheets: {listing(names)}; name one as "
@@ -676,9 +681,24 @@ def _rows(path: str, sheet: str, most: int | None = None) -> list[list[Any]]:
 
     def read() -> list[list[Any]]:
         held = book.get_sheet_by_name(sheet or names[0])
-        return list(held.to_python(skip_empty_area=False, nrows=most))
+        rows = held.to_python(skip_empty_area=False, nrows=None if most is None else first + most)
+        return [row[left:] for row in list(rows)[first:]]
 
     return sealed(read, unread)
+
+
+def _cornered(sheet: str) -> tuple[str, int, int]:
+    """The name of a sheet, and the row and column at which its table begins, from 0.
+
+    >>> _cornered("Data!B3"), _cornered("Data")
+    (('Data', 2, 1), ('Data', 0, 0))
+    """
+    said = CORNER.search(sheet)
+    if said is None:
+        return sheet, 0, 0
+    letters = (ord(letter) - 64 for letter in said["column"].upper())
+    column = reduce(lambda number, letter: 26 * number + letter, letters, 0)
+    return sheet[: said.start()], int(said["row"]) - 1, column - 1
 
 
 def _cell_text(cell: object) -> str | None:

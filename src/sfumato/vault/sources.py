@@ -72,6 +72,8 @@ _ENDINGS = (
     "CSV (.csv, .tsv) or JSON lines (.jsonl, .ndjson), also packed (.gz, .zst, .bz2, .xz), Parquet "
     "(.parquet, .pq), DuckDB (.duckdb, .ddb) or a spreadsheet (.xlsx, .xls, .ods)"
 )
+CORNER: Final = re.compile(r"!\$?(?P<column>[A-Za-z]{1,3})\$?(?P<row>[1-9][0-9]{0,6})$")
+"""The cell at which the table of a sheet begins, as spreadsheets write it: Sheet!A3."""
 FileKind = Literal["csv", "json lines", "parquet", "duckdb", "spreadsheet"]
 _KINDS: Final[dict[FileKind, tuple[str, ...]]] = {
     "csv": _CSV,
@@ -434,6 +436,19 @@ def file_source(source: str) -> FileSource:
             "file holds only one"
         )
     return FileSource(kind, paths, table)
+
+
+def without_corner(path: str, table: str) -> str:
+    """The name of a sheet without the cell at which it begins: the same table in a ledger."""
+    return CORNER.sub("", table) if path.lower().endswith(_EXCEL) else table
+
+
+def may_have_a_title(source: object, columns: int) -> bool:
+    """Whether the first row of a sheet may be a title: it has one text, and no cell was said."""
+    if not isinstance(source, str | os.PathLike) or columns != 1:
+        return False
+    name, _, sheet = os.fsdecode(source).partition(TABLE_MARK)
+    return name.lower().endswith(_EXCEL) and CORNER.search(sheet) is None
 
 
 def _paths(name: str) -> list[str]:

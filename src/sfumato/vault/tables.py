@@ -64,6 +64,7 @@ from sfumato.vault.sources import (
     TextRules,
     engine_source,
     file_source,
+    without_corner,
 )
 from sfumato.vault.spark import Spark, open_dataframe, open_spark
 from sfumato.vault.vault_limits import LIMITS
@@ -333,7 +334,8 @@ def public_name(source: object) -> str:
         if (in_engine := engine_source(_text(source))) is not None:
             return in_engine.public_name
         path, mark, table = _text(source).partition(TABLE_MARK)
-        return Path(path).name + mark + table
+        table = without_corner(path, table)
+        return Path(path).name + (mark if table else "") + table
     if _is_ibis(source):
         return _ibis_name(source)
     return f"{type(source).__module__.partition('.')[0]} table in memory"

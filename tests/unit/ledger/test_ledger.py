@@ -14,10 +14,11 @@ from fractions import Fraction
 import pytest
 from dp_accounting.dp_event import ComposedDpEvent, DiscreteLaplaceDpEvent, SelfComposedDpEvent
 
-from sfumato.errors import BudgetError, BudgetExhausted, LedgerError
+from sfumato.errors import BudgetError, BudgetExhausted, KeyHeld, LedgerError
 from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.account import UNITS, Account
 from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.ledger_limits import LIMITS
 from sfumato.ledger.ledger_tables import RequestRow
 from sfumato.ledger.store import open_store
 from sfumato.ledger.transaction import WriteBatch
@@ -106,6 +107,26 @@ def test_a_key_that_is_being_answered_by_a_live_process_is_refused(ledger, home)
     with pytest.raises(LedgerError, match="being answered"):
         ledger.debit(QUARTER, {}, "k")
     assert home.open().entries()[0].state == "reserved"
+
+
+def test_who_asks_second_waits_for_the_answer_and_gives_up_at_last(ledger, monkeypatch):
+    """While the debit is reserved by somebody alive; nothing is paid or drawn twice."""
+    monkeypatch.setattr(
+        "sfumato.ledger.ledger.LIMITS", replace(LIMITS, answer_looks=3, answer_pause=0)
+    )
+    entry = ledger.debit(QUARTER, {"q": 1}, "k")
+    with pytest.raises(KeyHeld, match="being answered"):
+        ledger.answer_once(QUARTER, {"q": 1}, "k", lambda: pytest.fail("drawn"))
+    waits = iter(range(3))
+
+    def store(_seconds):
+        if next(waits) == 1:
+            ledger.store(entry, b"noisy")
+
+    monkeypatch.setattr("sfumato.ledger.ledger.sleep", store)
+    answer = ledger.answer_once(QUARTER, {"q": 1}, "k", lambda: pytest.fail("drawn"))
+    assert answer == b"noisy"
+    assert ledger.spent().debits == 1
 
 
 def test_a_burnt_debit_stays_spent_is_never_answered_and_frees_its_key(ledger):

@@ -11,6 +11,8 @@ import pytest
 from sfumato.domain.attributes import Category, DateTime, Numeric
 from sfumato.domain.domain import Domain
 from sfumato.errors import TableError
+from sfumato.privacy.budget import Budget
+from sfumato.run.describe import plan_description
 from sfumato.vault.count import count_marginals
 from sfumato.vault.sources import SqlSource
 from sfumato.vault.tables import open_table, public_name
@@ -94,3 +96,28 @@ def test_what_is_no_sheet_of_named_columns_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "python_calamine", None)
     with pytest.raises(TableError, match=r"pip install 'sfumato\[excel\]'"):
         open_table(tmp_path / "bad.xlsx")
+
+
+def test_a_table_may_begin_below_a_title_and_beside_a_margin(tmp_path):
+    """Sheet!B3 as spreadsheets write it; what stands above or left of it is no record."""
+    title = [["Survey 2024"], [], *([None, *row] for row in (HEADER, *ROWS))]
+    path = saved(tmp_path, title)
+    for corner in ("!B3", "people!B3", "people!$B$3"):
+        source = f"{path}::{corner}"
+        assert counted(source, AGE) == [0, 2, 1, 1]
+        assert list(open_table(source).column_types) == ["age", "day", "who", "note"]
+    assert public_name(f"{path}::people!B3") == public_name(f"{path}::people")
+    assert public_name(f"{path}::!B3") == public_name(path) == "people.xlsx"
+    with pytest.raises(TableError, match="the cell in which the names begin"):
+        open_table(f"{path}::people!AA200")
+    named = saved(tmp_path, [HEADER, *ROWS], ["a!B3"])  # a sheet of that name comes first
+    assert counted(f"{named}::a!B3", AGE) == [0, 2, 1, 1]
+
+
+def test_a_title_is_not_described_as_if_it_were_a_column(tmp_path):
+    path, budget = saved(tmp_path, [["Survey 2024"], HEADER, *ROWS]), Budget(epsilon=1, delta=1e-6)
+    with pytest.raises(TableError, match=r"names one column alone, 'Survey 2024'.*::!A3"):
+        plan_description(path, budget)
+    assert list(plan_description(f"{path}::!A2", budget).kinds) == ["age", "day", "who"]
+    assert list(plan_description(f"{path}::!A1", budget).kinds) == ["Survey 2024"]
+    assert list(plan_description(path, budget, columns=["Survey 2024"]).kinds) == ["Survey 2024"]
