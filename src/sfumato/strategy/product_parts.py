@@ -333,21 +333,55 @@ def direction_bound(groups: Sequence[QueryGroup], axes: Sequence[_Axis]) -> floa
         eigenvectors of a mean of the roots, each term weighted by its part of the bound. Where
         these vectors tell terms badly apart, attributes keep all of their cells.
     """
-    if prod(a.size for a in axes) * len(groups) > LIMITS.direction_numbers:
+    squares, axes = _merged(np.array([g.weight**2 for g in groups]), axes)
+    if prod(a.size for a in axes) * len(squares) > LIMITS.direction_numbers:
         return 0.0
     weights = [np.full(a.size, 1 / a.size) for a in axes]
-    best = _directions(groups, axes, weights, np.ones(len(groups)))
+    best = _directions(squares, axes, weights, np.ones(len(squares)))
     now = best
     for _ in range(LIMITS.direction_rounds):
         if must_stop():
             break
-        now = _directions(groups, axes, now.columns, now.shares)
+        now = _directions(squares, axes, now.columns, now.shares)
         best = max(best, now, key=lambda d: d.value)
-    return _with_whole_attributes(groups, axes, best) ** 2 * ROUND_DOWN
+    return _with_whole_attributes(squares, axes, best) ** 2 * ROUND_DOWN
+
+
+def _merged(squares: Array, axes: Sequence[_Axis]) -> tuple[Array, list[_Axis]]:
+    """Terms that differ along one attribute as one: the sum of their weighted Gram matrices there.
+
+    It asks for the same, and leaves fewer terms to tell apart.
+    """
+    weights = squares.tolist()
+    used = [list(a.used) for a in axes]
+    grams = [list(a.grams) for a in axes]
+    terms = list(range(len(weights)))
+    t = 0
+    while t < len(terms):
+        for u in terms[t + 1 :]:
+            first = terms[t]
+            apart = [i for i in range(len(axes)) if used[i][first] != used[i][u]]
+            if len(apart) > 1:
+                continue
+            if apart:
+                (i,) = apart
+                both = [weights[n] * grams[i][used[i][n]] for n in (first, u)]
+                used[i][first] = len(grams[i])
+                grams[i].append(both[0] + both[1])
+                weights[first] = 1.0
+            else:
+                weights[first] += weights[u]
+            terms.remove(u)
+            t = -1  # what was merged may now agree with an earlier term
+            break
+        t += 1
+    pairs = zip(axes, grams, used, strict=True)
+    fewer = [_Axis(a.name, tuple(g), tuple(n[k] for k in terms)) for a, g, n in pairs]
+    return np.array([weights[k] for k in terms]), fewer
 
 
 def _directions(
-    groups: Sequence[QueryGroup],
+    squares: Array,
     axes: Sequence[_Axis],
     weights: Sequence[Array],
     shares: Array,
@@ -358,17 +392,17 @@ def _directions(
         bases.append(basis)
         sizes.append(parts)
     every = range(len(axes))
-    squares = np.array([_squares(groups, axes, sizes, t, every) for t in range(len(groups))])
-    spend(4.0 * squares.size)
-    roots = np.sqrt(squares.sum(axis=0))
+    by_term = np.array([_squares(w, axes, sizes, t, every) for t, w in enumerate(squares)])
+    spend(4.0 * by_term.size)
+    roots = np.sqrt(by_term.sum(axis=0))
     value = float(roots.sum())
     inverse = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)
-    own = (squares * inverse).reshape(len(groups), -1).sum(axis=1) / value
+    own = (by_term * inverse).reshape(len(squares), -1).sum(axis=1) / value
     return _Directions(list(weights), sizes, value, own, _columns(bases, roots))
 
 
 def _squares(
-    groups: Sequence[QueryGroup],
+    square: float,
     axes: Sequence[_Axis],
     sizes: Sequence[Sequence[Array]],
     term: int,
@@ -376,8 +410,7 @@ def _squares(
 ) -> Array:
     """``w_t^2 h_tl^2`` of a term, for all directions of the chosen attributes."""
     own = (sizes[i][axes[i].used[term]] ** 2 for i in chosen)
-    first = np.array(groups[term].weight ** 2)
-    return np.asarray(reduce(np.multiply.outer, own, first), dtype=np.float64)
+    return np.asarray(reduce(np.multiply.outer, own, np.array(square)), dtype=np.float64)
 
 
 def _basis(axis: _Axis, v: Array, shares: Array) -> tuple[Array, list[Array]]:
@@ -413,9 +446,7 @@ def _columns(bases: Sequence[Array], sizes: Array) -> list[Array]:
     return out
 
 
-def _with_whole_attributes(
-    groups: Sequence[QueryGroup], axes: Sequence[_Axis], at: _Directions
-) -> float:
+def _with_whole_attributes(squares: Array, axes: Sequence[_Axis], at: _Directions) -> float:
     """The root of the bound with matrices over all cells of some attributes: the best found.
 
     Attributes join as long as that gains and does not take too long.
@@ -430,7 +461,7 @@ def _with_whole_attributes(
             more = tuple(sorted({*whole, i}))
             side = prod(axes[j].size for j in more)
             if i not in whole and cells * side**2 <= LIMITS.direction_multiplications:
-                options.append((_of_whole(groups, axes, at.sizes, grams, more), more))
+                options.append((_of_whole(squares, axes, at.sizes, grams, more), more))
         value, more = max(options, default=(0.0, ()))
         is_better = value > best * (1 + LIMITS.direction_gain)
         best = max(best, value)
@@ -441,7 +472,7 @@ def _with_whole_attributes(
 
 
 def _of_whole(
-    groups: Sequence[QueryGroup],
+    squares: Array,
     axes: Sequence[_Axis],
     sizes: Sequence[Sequence[Array]],
     grams: Sequence[Sequence[Array]],
@@ -449,9 +480,9 @@ def _of_whole(
 ) -> float:
     """``sum_l tr (sum_t w_t^2 h_tl^2 (x)_{i in whole} D_i^1/2 F_ti'F_ti D_i^1/2)^1/2``."""
     rest = [i for i in range(len(axes)) if i not in whole]
-    terms = range(len(groups))
+    terms = range(len(squares))
     matrices = np.array([kronecker(grams[i][axes[i].used[t]] for i in whole) for t in terms])
-    factors = np.array([_squares(groups, axes, sizes, t, rest).reshape(-1) for t in terms])
+    factors = np.array([_squares(squares[t], axes, sizes, t, rest).reshape(-1) for t in terms])
     side = matrices.shape[1]
     spend(EIGEN * float(side) ** 3 * factors.shape[1])
     step = max(1, LIMITS.numbers_at_once // side**2)
