@@ -202,12 +202,17 @@ def _factorization(workload: Workload, noise: Noise, objective: Objective) -> St
     return apart if together is None else _better(apart, together, objective)
 
 
-def _by_interactions(workload: Workload, objective: Objective) -> Strategy | None:
-    """By sets of attributes, where every query looks at few of them."""
+def _by_interactions(
+    workload: Workload, objective: Objective, rival: float = inf
+) -> Strategy | None:
+    """By sets of attributes, where every query looks at few of them; None if the rival is better.
+
+    The rival is the squared error of a strategy near its bound; infinite where none is.
+    """
     if objective == "max":
         return None
     with suppress(PlanError):
-        return interactions(workload)
+        return interactions(workload, rival)
     return None
 
 
@@ -312,7 +317,9 @@ def _of_products(workload: Workload, objective: Objective) -> Strategy:
         best = _better(best, parts, objective)
     if _gap(best, objective) <= LIMITS.far_ratio:
         return best
-    together = _by_interactions(workload, objective)
+    is_near = _gap(best, objective) <= LIMITS.interactions_ratio
+    rival = best.weighted_error(objective) if is_near else inf
+    together = _by_interactions(workload, objective, rival)
     if together is not None:
         best = _better(best, together, objective)
     if _gap(best, objective) <= LIMITS.far_ratio or not _is_small(workload):

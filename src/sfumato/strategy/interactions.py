@@ -743,24 +743,27 @@ def _options(
 # The whole
 
 
-def interactions(workload: Workload) -> Interactions:
+def interactions(workload: Workload, rival: float = inf) -> Interactions:
     """The strategy by interactions for the mean error, with its lower bound.
 
     Args:
         workload: Queries on few attributes each.
+        rival: The squared error of another strategy that is near a bound: none is looked for here.
 
     Returns:
         The strategy with the least error among the weights that are tried.
 
     Raises:
-        TooLarge: A query looks at many attributes, or at too many cells.
+        TooLarge: A query looks at many attributes, or at too many cells, or the rival errs less.
     """
     groups = query_groups(workload)
     names = workload.domain.in_order({n for g in groups for n in g.names})
     options = _options(groups, _equal(workload.domain, names))
     by_option = [collected(groups, weights) for weights in options]
     errors = [_total(queries) for queries in by_option]
-    bound = interaction_bound(groups, options, by_option, errors)
+    if min(errors) ** 2 > rival:
+        raise TooLarge("another strategy errs less than interactions do")
+    bound = None if rival < inf else interaction_bound(groups, options, by_option, errors)
     *others, last = np.argsort(errors, kind="stable").tolist()
     for option in others:
         with suppress(TooLarge):  # products of large weights may need too many bits

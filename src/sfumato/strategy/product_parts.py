@@ -11,7 +11,7 @@ attributes together. For one term it is the optimum; McKenna, Miklau, Hay and Ma
 ("Optimizing error of high-dimensional statistical queries under differential privacy") have
 products and unions of these with other matrices.
 
-``direction_bound`` is a lower bound on the error of every strategy, from as many directions as
+``bound`` is a lower bound on the error of every strategy, from as many directions as
 there are cells. With cell weights ``v = (x) v_i`` of sum 1, ``D = diag(v)`` and any orthonormal
 basis ``q_l`` of products ``(x) q_i``, let ``H_t = (D^1/2 F_t'F_t D^1/2)^1/2 = (x) H_ti`` and
 ``h_tl = prod_i q_i'H_ti q_i``. Then
@@ -62,7 +62,7 @@ from sfumato.strategy.strategy_limits import LIMITS
 from sfumato.types import Array, Names
 from sfumato.workload.workload import Workload
 
-__all__ = ["ProductParts", "direction_bound", "product_parts"]
+__all__ = ["ProductParts", "product_parts"]
 
 ROUND_DOWN = 1 - 1e-9  # products and sums of up to 2^26 rounded numbers
 
@@ -88,14 +88,12 @@ def product_parts(workload: Workload) -> ProductParts:
         TooLarge: Terms or cells along an attribute are too many, or a term is no product.
     """
     groups = _groups(workload)
-    axes = _axes(workload, groups)
-    search = _Search(groups, axes)
+    union = _union(workload, groups)
+    alike, members = _merged(union)
     with portion(LIMITS.parts_steps):
-        parts = search.best()
-        is_stopped = must_stop()
-    if is_stopped:  # the errors of these parts may be those of an optimum that was broken off
-        search = _Search(groups, axes)
-    bound = direction_bound(groups, axes) or None
+        parts = [frozenset().union(*(members[t] for t in p)) for p in _Search(alike).best()]
+    search = _Search(union)
+    bound = _direction_bound(alike) or None
     extended: list[QueryGroup] = list(groups)
     sets = []
     for part in parts:
@@ -111,11 +109,6 @@ def product_parts(workload: Workload) -> ProductParts:
 
 
 def _groups(workload: Workload) -> list[QueryGroup]:
-    if len(workload.terms) > LIMITS.parts_terms:
-        raise TooLarge(
-            f"{len(workload.terms)} groups; parts of products are searched for among at most "
-            f"{LIMITS.parts_terms}"
-        )
     if any(t.as_product() is None for t in workload.terms):
         raise TooLarge("a group is not a product of query sets")
     for name in workload.domain.in_order(n for t in workload.terms for n in t.attributes):
@@ -172,8 +165,16 @@ class _Axis:
         return len(self.grams[0])
 
 
-def _axes(workload: Workload, groups: Sequence[QueryGroup]) -> list[_Axis]:
-    """One for every attribute that is asked about; the total is the first Gram matrix of each."""
+@dataclass(frozen=True, eq=False)
+class _Union:
+    """Terms by their squared weights, and the attributes that they ask about."""
+
+    squares: Array
+    axes: list[_Axis]
+
+
+def _union(workload: Workload, groups: Sequence[QueryGroup]) -> _Union:
+    """All terms; the total is the first Gram matrix of each attribute."""
     axes = []
     for name in workload.domain.in_order({n for g in groups for n in g.names}):
         size = workload.domain[name].size
@@ -189,7 +190,49 @@ def _axes(workload: Workload, groups: Sequence[QueryGroup]) -> list[_Axis]:
                 grams.append(np.asarray(factor.table.T @ factor.table))
             used.append(number[factor.digest])
         axes.append(_Axis(name, tuple(grams), tuple(used)))
-    return axes
+    return _Union(np.array([g.weight**2 for g in groups]), axes)
+
+
+def _merged(union: _Union) -> tuple[_Union, list[Part]]:
+    """Terms that differ along one attribute as one, and which terms each of them holds.
+
+    It has the sum of their weighted Gram matrices there: it asks for the same, and leaves fewer
+    terms to tell apart.
+    """
+    axes, weights = union.axes, union.squares.tolist()
+    members = [frozenset([t]) for t in range(len(weights))]
+    used = [list(a.used) for a in axes]
+    grams = [list(a.grams) for a in axes]
+    terms = list(range(len(weights)))
+    t = 0
+    while t < len(terms):
+        for u in terms[t + 1 :]:
+            first = terms[t]
+            apart = [i for i in range(len(axes)) if used[i][first] != used[i][u]]
+            if len(apart) > 1:
+                continue
+            if apart:
+                (i,) = apart
+                both = [weights[n] * grams[i][used[i][n]] for n in (first, u)]
+                used[i][first] = len(grams[i])
+                grams[i].append(both[0] + both[1])
+                weights[first] = 1.0
+            else:
+                weights[first] += weights[u]
+            members[first] |= members[u]
+            terms.remove(u)
+            t = -1  # what was merged may now agree with an earlier term
+            break
+        t += 1
+    pairs = zip(axes, grams, used, strict=True)
+    fewer = [_Axis(a.name, tuple(g), tuple(n[k] for k in terms)) for a, g, n in pairs]
+    alike = _Union(np.array([weights[k] for k in terms]), fewer)
+    if len(terms) > LIMITS.parts_terms:
+        raise TooLarge(
+            f"{len(terms)} unlike groups; parts of products are searched for among at most "
+            f"{LIMITS.parts_terms}"
+        )
+    return alike, [members[k] for k in terms]
 
 
 def _inverse(gram: Array) -> Array:
@@ -211,24 +254,24 @@ def _inverse(gram: Array) -> Array:
 class _Search:
     """Errors of parts, each found once."""
 
-    groups: Sequence[QueryGroup]
-    axes: Sequence[_Axis]
+    union: _Union
     _made: dict[Part, Array] = field(default_factory=dict)
-    _alone: dict[tuple[int, int], float] = field(default_factory=dict)
+    _alone: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def names(self, part: Part) -> Names:
         """The attributes that some term of a part asks about; one for the total alone."""
         return tuple(a.name for a in self._axes_of(part))
 
     def _axes_of(self, part: Part) -> list[_Axis]:
-        return [a for a in self.axes if any(a.used[t] for t in part)] or [self.axes[0]]
+        axes = self.union.axes
+        return [a for a in axes if any(a.used[t] for t in part)] or axes[:1]
 
     def root(self, part: Part) -> float:
         """The root of its squared error: what counts where parts share the noise."""
         return sqrt(float((self._squares(part) * self.errors(part).prod(axis=1)).sum()))
 
     def _squares(self, part: Part) -> Array:
-        return np.array([self.groups[t].weight ** 2 for t in sorted(part)])
+        return self.union.squares[sorted(part)]
 
     def errors(self, part: Part) -> Array:
         """``e_ti``: a row for each term, a column for each attribute of the part."""
@@ -261,7 +304,7 @@ class _Search:
 
     def _least(self, axis: _Axis, number: int) -> float:
         """The least error of the queries of one Gram matrix by itself."""
-        key = (self.axes.index(axis), number)
+        key = (axis.name, number)
         if key not in self._alone:
             gram = axis.grams[number]
             self._alone[key] = float((gram * _inverse(gram)).sum())
@@ -269,7 +312,7 @@ class _Search:
 
     def best(self) -> list[Part]:
         """The parts of the least error, from all terms apart and from all of them together."""
-        every = range(len(self.groups))
+        every = range(len(self.union.squares))
         starts = [[frozenset([t]) for t in every], [frozenset(every)]]
         ends = [self._improved(parts) for parts in starts]
         return min(ends, key=self._total)
@@ -320,20 +363,15 @@ class _Directions:
     columns: list[Array]
 
 
-def direction_bound(groups: Sequence[QueryGroup], axes: Sequence[_Axis]) -> float:
+def _direction_bound(union: _Union) -> float:
     """A lower bound on the weighted squared error at unit noise; 0 where there are too many cells.
 
-    Args:
-        groups: Products, one for each term, and
-        axes: the attributes that they ask about.
-
-    Returns:
-        The best bound of some cell weights and bases. The weights go towards those of a nearly
-        optimal X: at the optimum they are its column norms before scaling. The basis is that of the
-        eigenvectors of a mean of the roots, each term weighted by its part of the bound. Where
-        these vectors tell terms badly apart, attributes keep all of their cells.
+    The weights of cells go towards those of a nearly optimal X: at the optimum they are its column
+    norms before scaling. The basis is that of the eigenvectors of a mean of the roots, each term
+    weighted by its part of the bound. Where these vectors tell terms badly apart, attributes keep
+    all of their cells.
     """
-    squares, axes = _merged(np.array([g.weight**2 for g in groups]), axes)
+    squares, axes = union.squares, union.axes
     if prod(a.size for a in axes) * len(squares) > LIMITS.direction_numbers:
         return 0.0
     weights = [np.full(a.size, 1 / a.size) for a in axes]
@@ -345,39 +383,6 @@ def direction_bound(groups: Sequence[QueryGroup], axes: Sequence[_Axis]) -> floa
         now = _directions(squares, axes, now.columns, now.shares)
         best = max(best, now, key=lambda d: d.value)
     return _with_whole_attributes(squares, axes, best) ** 2 * ROUND_DOWN
-
-
-def _merged(squares: Array, axes: Sequence[_Axis]) -> tuple[Array, list[_Axis]]:
-    """Terms that differ along one attribute as one: the sum of their weighted Gram matrices there.
-
-    It asks for the same, and leaves fewer terms to tell apart.
-    """
-    weights = squares.tolist()
-    used = [list(a.used) for a in axes]
-    grams = [list(a.grams) for a in axes]
-    terms = list(range(len(weights)))
-    t = 0
-    while t < len(terms):
-        for u in terms[t + 1 :]:
-            first = terms[t]
-            apart = [i for i in range(len(axes)) if used[i][first] != used[i][u]]
-            if len(apart) > 1:
-                continue
-            if apart:
-                (i,) = apart
-                both = [weights[n] * grams[i][used[i][n]] for n in (first, u)]
-                used[i][first] = len(grams[i])
-                grams[i].append(both[0] + both[1])
-                weights[first] = 1.0
-            else:
-                weights[first] += weights[u]
-            terms.remove(u)
-            t = -1  # what was merged may now agree with an earlier term
-            break
-        t += 1
-    pairs = zip(axes, grams, used, strict=True)
-    fewer = [_Axis(a.name, tuple(g), tuple(n[k] for k in terms)) for a, g, n in pairs]
-    return np.array([weights[k] for k in terms]), fewer
 
 
 def _directions(

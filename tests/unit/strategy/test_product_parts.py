@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import combinations
 from math import sqrt
 
 import cvxpy as cp
@@ -160,14 +161,24 @@ def test_products_far_from_each_other_are_measured_apart() -> None:
 def test_what_is_no_union_of_few_products_is_refused() -> None:
     with pytest.raises(TooLarge, match="not a product"):
         product_parts(sf.predicates(DOMAIN, ["a < 2 OR b = 1"]))
+    wide = sf.Domain(dict.fromkeys("abcdefg", 3))
+    pairs = [{a: "prefix", b: "ranges"} for a, b in combinations("abcdefg", 2)]
     with pytest.raises(TooLarge, match="at most 16"):
-        product_parts(
-            reduce(Workload.__or__, [w * sf.prefixes(DOMAIN, "a", by=["b"]) for w in range(1, 18)])
-        )
+        product_parts(union(*pairs, domain=wide))
     with pytest.raises(TooLarge, match="total alone"):
         product_parts(sf.marginals(DOMAIN, [()]))
     with pytest.raises(TooLarge, match="at most 512"):
         product_parts(union({"l": "prefix"}, domain=sf.Domain({"l": 600})))
+
+
+def test_queries_split_over_several_groups_are_bounded_as_one() -> None:
+    whole = union({"a": "prefix", "b": "ranges", "c": "prefix"}, {"a": "identity", "c": ROWS})
+    starts, ends = np.tril(np.ones((6, 6)))[:3].tolist(), np.tril(np.ones((6, 6)))[3:].tolist()
+    halves = [{"a": rows, "b": "ranges", "c": "prefix"} for rows in (starts, ends)]
+    split = union(*halves, {"a": "identity", "c": ROWS})
+    one, other = product_parts(whole), product_parts(split)
+    assert other.bound == pytest.approx(one.bound, rel=1e-6)
+    assert other.weighted_error() == pytest.approx(one.weighted_error(), rel=1e-2)
 
 
 def test_six_attributes_keep_within_the_noise_that_can_be_drawn() -> None:
