@@ -14,9 +14,47 @@ from hypothesis import strategies as st
 from sfumato.errors import BudgetError, PlanError, SchemaError, TooLarge
 from sfumato.study.local_factorization import LocalFactorization
 from sfumato.study.local_model import RandomizedResponse, workload_rmse
+from sfumato.study.matrix_norms import factorization_norm
 from tests.shared.words import SeededWords
 
 TOTALS = np.tril(np.ones((16, 16)))
+
+
+def _parities(bits: int) -> np.ndarray:
+    cells = np.arange(2**bits)
+    signs = [[(-1) ** int(a & b).bit_count() for b in cells] for a in cells]
+    return np.array(signs, dtype=float)
+
+
+RANGES = np.array([[i <= c <= j for c in range(24)] for i in range(24) for j in range(i, 24)])
+MATRICES = {
+    "ranges": RANGES.astype(float),
+    "totals": np.tril(np.ones((100, 100))),
+    "random": np.random.default_rng(3).integers(0, 2, (30, 60)).astype(float),
+    "parities": _parities(6),
+    "copies": np.ones((40, 1)) * (np.arange(50) % 3 == 0),
+}
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0])
+@pytest.mark.parametrize("case", MATRICES)
+def test_the_error_is_that_of_the_factorization_norm(case: str, epsilon: float) -> None:
+    """At most ``(e^epsilon + 1) / (e^epsilon - 1) gamma(F) sqrt(n)``, the theorem's rate."""
+    matrix, rows = MATRICES[case], 4000
+    mechanism = LocalFactorization.of(matrix, epsilon)
+    gamma = factorization_norm(matrix).value
+    theorem = (exp(epsilon) + 1) / (exp(epsilon) - 1) * gamma * rows**0.5
+    assert (0.4 if case == "copies" else 0.9) * theorem < mechanism.rmse(rows) < theorem
+    codes = np.random.default_rng(5).integers(0, matrix.shape[1], rows)
+    truth = matrix @ np.bincount(codes, minlength=matrix.shape[1])
+    random, errors, inside = SeededWords(8), [], []
+    for _ in range(12):
+        answers = mechanism.estimate(mechanism.encode(codes, random))
+        errors.append(((answers.value - truth) ** 2).mean())
+        inside.append(((answers.low <= truth) & (truth <= answers.high)).mean())
+    spread = 1.8 if case == "copies" else 1.25  # one number a run, or many
+    assert np.mean(errors) ** 0.5 < spread * mechanism.rmse(rows)
+    assert np.mean(inside) > 0.95
 
 
 def _greatest_ratio(mechanism: LocalFactorization) -> Fraction:
