@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from sfumato_web.page.people_page import People, budget_asked, request_of
+from sfumato_web.page.people_page import PeopleActions, budget_asked, request_of
 from sfumato_web.server.models import (
     AllowanceAsked,
     FreezeAsked,
@@ -26,7 +26,7 @@ def server(tmp_path):
         yield found
 
 
-def _acts(people: People, dataset):
+def _acts(people: PeopleActions, dataset):
     why = {"reason": "because"}
     budget = {"epsilon": "0.1"}
     return [
@@ -46,7 +46,7 @@ def _acts(people: People, dataset):
 def test_who_is_no_curator_does_none_of_it(server, name):
     dataset = server.datasets["museum"]
     before = (dataset.ledger.version(), server.people.all(), dataset.ledger.budget)
-    for act in _acts(People(visit(server, name)), dataset):
+    for act in _acts(PeopleActions(visit(server, name)), dataset):
         with pytest.raises(Problem) as refused:
             asyncio.run(act)
         assert (refused.value.status, refused.value.code) == (403, "not-curator")
@@ -54,7 +54,7 @@ def test_who_is_no_curator_does_none_of_it(server, name):
 
 
 def test_changes_hold_at_once_and_are_recorded(server):
-    people, dataset = People(visit(server, "cora")), server.datasets["museum"]
+    people, dataset = PeopleActions(visit(server, "cora")), server.datasets["museum"]
     asked = request_of(PersonAsked, name="eve", datasets=["museum"], reason="new")
     token = asyncio.run(people.add(asked))
     assert server.tokens.holder(f"Bearer {token}").name == "eve"
@@ -80,7 +80,7 @@ def test_changes_hold_at_once_and_are_recorded(server):
 
 
 def test_the_people_of_the_configuration_and_odd_requests_are_refused(server):
-    people, dataset = People(visit(server, "cora")), server.datasets["museum"]
+    people, dataset = PeopleActions(visit(server, "cora")), server.datasets["museum"]
     with pytest.raises(Problem) as refused:
         asyncio.run(people.remove("ada", request_of(FreezeAsked, reason="no")))
     assert refused.value.code == "in-configuration"

@@ -532,17 +532,17 @@ class _Solver:
             return SolvedSet((one,), _error([p.count for p in queries.parts], one, weights))
         return self.by_attribute(queries)
 
-    def by_attribute(self, queries: SetQueries, known: Array | None = None) -> SolvedSet:
+    def by_attribute(self, queries: SetQueries, start: Array | None = None) -> SolvedSet:
         """Alternate: the error of a product along one attribute weighs the parts along another.
 
-        ``known`` errors of the parts (rows) along the attributes (columns) leave one round.
+        ``start``: errors of the parts (rows) along the attributes (columns); one round then.
         """
         parts, ways = queries.parts, range(len(queries.names))
         own_squares = [[float((t**2).sum()) for t in part.tables] for part in parts]
-        errors = np.array(own_squares if known is None else known, dtype=np.float64)
+        errors = np.array(own_squares if start is None else start, dtype=np.float64)
         squares = np.array([part.weight**2 for part in parts])
         measured: list[_Measured] = []
-        rounds = 1 if len(parts) == 1 or known is not None else LIMITS.interaction_rounds
+        rounds = 1 if len(parts) == 1 or start is not None else LIMITS.interaction_rounds
         for _ in range(rounds):
             measured = []
             for i in ways:

@@ -598,7 +598,7 @@ def pinched_bound(workload: Workload, cells: Mapping[str, Array] | None = None) 
 
 
 @dataclass(frozen=True, eq=False)
-class _Axis:
+class _AttributeGrams:
     """The query sets of one attribute, by number, and the cell weights that are tried for it."""
 
     grams: dict[int, Array]
@@ -615,7 +615,7 @@ class _UnionBound:
     a: Array
     b: Array
     ratio: Array
-    axes: dict[int, _Axis]
+    axes: dict[int, _AttributeGrams]
 
     @property
     def searched(self) -> list[int]:
@@ -646,7 +646,7 @@ class _UnionBound:
         if state is not None:
             self.a[:], self.b[:], self.ratio[:] = state
 
-    def _set(self, axis: _Axis, v: Array) -> None:
+    def _set(self, axis: _AttributeGrams, v: Array) -> None:
         for number, gram in axis.grams.items():
             self.a[number], self.b[number] = _parts(gram, v, float(self.ratio[number]))
 
@@ -712,7 +712,7 @@ def _problem(workload: Workload, cells: Mapping[str, Array]) -> _UnionBound | No
             if cell_weights is None
             else (cell_weights / cell_weights.sum(),)
         )
-        made.axes[i] = _Axis(grams, tried)
+        made.axes[i] = _AttributeGrams(grams, tried)
         made._set(made.axes[i], made.axes[i].options[0])
     return made
 

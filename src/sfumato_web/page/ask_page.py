@@ -249,13 +249,13 @@ def _note_question(dataset: GuardedDataset, who: Analyst, before: int, request: 
 
 def asked_for(dataset: GuardedDataset, who: Analyst) -> dict[int, Asked]:
     """The questions that their debits paid for, by the number of the debit; words are their own."""
-    found = {}
+    questions = {}
     for key, data in dataset.store.beginning(dataset.name, _DEBIT):
         document = json.loads(data)
         if document["analyst"] == who.name:
             number = int(key.removeprefix(_DEBIT))
-            found[number] = Asked(str(document["sql"]), document["error"])
-    return found
+            questions[number] = Asked(str(document["sql"]), document["error"])
+    return questions
 
 
 def listed_values(attribute: Attribute) -> list[str] | None:
@@ -356,22 +356,22 @@ def register() -> None:
     async def _again(visitor: Visitor) -> None:
         params = visitor.request.path_params
         dataset, number = visitor.dataset(str(params["name"])), str(params["number"])
-        found = await visitor.on_ledger(dataset, asked_for, dataset, visitor.who)
-        asked = found.get(int(number)) if number.isdecimal() and len(number) < 18 else None
-        if asked is None or not takes_questions(dataset):
+        questions = await visitor.on_ledger(dataset, asked_for, dataset, visitor.who)
+        first = questions.get(int(number)) if number.isdecimal() and len(number) < 18 else None
+        if first is None or not takes_questions(dataset):
             raise Problem(404, "not-found", "no question of yours is known for this debit")
         theirs = [d for d in visitor.datasets if d is not dataset and takes_questions(d)]
-        await _AskPage(visitor, [dataset, *theirs], asked).build()
+        await _AskPage(visitor, [dataset, *theirs], first).build()
 
 
 class _AskPage:
     """The question to the left, what is left and what was answered to the right."""
 
     def __init__(
-        self, visitor: Visitor, datasets: list[GuardedDataset], asked: Asked | None = None
+        self, visitor: Visitor, datasets: list[GuardedDataset], first: Asked | None = None
     ) -> None:
         self.visitor, self.datasets, self.dataset = visitor, datasets, datasets[0]
-        self.asked = asked  # what the page begins with
+        self.first = first  # what the page begins with
         self.is_asking = False
 
     async def build(self) -> None:
@@ -385,10 +385,10 @@ class _AskPage:
                     self.left = ui.element("div").classes("stack").props("aria-live=polite")
                 self.answers = ui.element("div").classes("stack loose").props("aria-live=polite")
         await self._choose(self.dataset.name)
-        if self.asked is not None:
-            self.text.value = self.asked.sql
-            if self.asked.error is not None:
-                self.error.value = self.asked.error
+        if self.first is not None:
+            self.text.value = self.first.sql
+            if self.first.error is not None:
+                self.error.value = self.first.error
             with self.status:
                 paragraph("Asked before: the same question costs nothing.", "promise")
 

@@ -116,8 +116,8 @@ def spending(dataset: GuardedDataset, who: Analyst) -> Spending:
 def _links(dataset: GuardedDataset, who: Analyst) -> dict[int, Link]:
     """What a debit paid for, by its number: a release, or a question in its asker's own words."""
     links = {
-        number: Link(asked.shortened, f"/ask/{dataset.name}/{number}")
-        for number, asked in asked_for(dataset, who).items()
+        number: Link(question.shortened, f"/ask/{dataset.name}/{number}")
+        for number, question in asked_for(dataset, who).items()
     }
     for each in dataset.releases(who):
         words = each.name or "; ".join(in_words(e) for e in each.request.workload)

@@ -40,7 +40,7 @@ from sfumato_web.server.problems import not_curator, not_valid
 if TYPE_CHECKING:
     from sfumato_web.server.dataset import GuardedDataset
 
-__all__ = ["People", "budget_asked", "register", "request_of"]
+__all__ = ["PeopleActions", "budget_asked", "register", "request_of"]
 
 M = TypeVar("M", bound=BaseModel)
 _ROLES = {
@@ -74,7 +74,7 @@ def budget_asked(epsilon: str, delta: str) -> dict[str, str]:
     return {"epsilon": epsilon.strip()} | ({"delta": delta} if delta not in ("", "0") else {})
 
 
-class People:
+class PeopleActions:
     """What a curator does to people and budgets; refused for anybody else, whatever is shown."""
 
     def __init__(self, visitor: Visitor) -> None:
@@ -92,58 +92,58 @@ class People:
         server, who = self.visitor.server, self.visitor.who
         return await server.read(who, server.people.listed, who)
 
-    async def add(self, asked: PersonAsked) -> str:
+    async def add(self, request: PersonAsked) -> str:
         """Let somebody in; returns their token."""
-        what = (asked.name, asked.role, asked.datasets, asked.expires_days, asked.reason)
-        made = await self._act("add", asked.name, self.visitor.server.people.add, *what)
+        what = (request.name, request.role, request.datasets, request.expires_days, request.reason)
+        made = await self._act("add", request.name, self.visitor.server.people.add, *what)
         return str(made["token"])
 
-    async def change(self, name: str, asked: PersonChangeAsked) -> None:
+    async def change(self, name: str, request: PersonChangeAsked) -> None:
         """Give somebody another role or other datasets."""
-        what = (name, asked.role, asked.datasets, asked.reason)
+        what = (name, request.role, request.datasets, request.reason)
         await self._act("change", name, self.visitor.server.people.change, *what)
 
-    async def remove(self, name: str, asked: FreezeAsked) -> None:
+    async def remove(self, name: str, request: FreezeAsked) -> None:
         """Let somebody in no more."""
-        await self._act("remove", name, self.visitor.server.people.remove, name, asked.reason)
+        await self._act("remove", name, self.visitor.server.people.remove, name, request.reason)
 
-    async def renew(self, name: str, asked: TokenAsked) -> str:
+    async def renew(self, name: str, request: TokenAsked) -> str:
         """One more token of somebody; returns it."""
-        what = (name, asked.expires_days, asked.reason)
+        what = (name, request.expires_days, request.reason)
         made = await self._act("token", name, self.visitor.server.people.renew, *what)
         return str(made["token"])
 
-    async def revoke(self, name: str, token: str, asked: FreezeAsked) -> None:
+    async def revoke(self, name: str, token: str, request: FreezeAsked) -> None:
         """End a token of somebody at once."""
-        what = (name, token, asked.reason)
+        what = (name, token, request.reason)
         await self._act("revoke", name, self.visitor.server.people.revoke, *what)
 
-    async def allow(self, dataset: GuardedDataset, name: str, asked: AllowanceAsked) -> None:
+    async def allow(self, dataset: GuardedDataset, name: str, request: AllowanceAsked) -> None:
         """Set what somebody may spend of a table, or that only the table's budget limits them."""
         self.check()
         server, who = self.visitor.server, self.visitor.who
-        budget = None if asked.budget is None else Budget(**asked.budget.model_dump())
-        told = None if budget is None else budget.as_json()
+        budget = None if request.budget is None else Budget(**request.budget.model_dump())
+        words = None if budget is None else budget.as_json()
         act = partial(dataset.set_allowance, name, budget)
-        change = (who, name, dataset.name, told, asked.reason, act)
+        change = (who, name, dataset.name, words, request.reason, act)
         await self.visitor.on_ledger(dataset, server.people.allow, *change)
         server.log.add(
             "people", act="allowance", analyst=who.name, person=name, dataset=dataset.name
         )
 
-    async def set_total(self, dataset: GuardedDataset, asked: TotalAsked) -> None:
+    async def set_total(self, dataset: GuardedDataset, request: TotalAsked) -> None:
         """Set what all may spend of a table together."""
         self.check()
-        who, budget = self.visitor.who, Budget(**asked.budget.model_dump())
-        await self.visitor.on_ledger(dataset, dataset.set_total, budget, asked.reason, who)
+        who, budget = self.visitor.who, Budget(**request.budget.model_dump())
+        await self.visitor.on_ledger(dataset, dataset.set_total, budget, request.reason, who)
         self.visitor.server.log.add("total", analyst=who.name, dataset=dataset.name)
 
     async def records(self) -> list[dict[str, Any]]:
         """The record of changes, newest first; for curators of all datasets."""
         self.check()
         server, who = self.visitor.server, self.visitor.who
-        found = await server.read(who, server.people.records, who, -1)
-        return [json.loads(text) for _, text in found[::-1][: LIMITS.entries_shown]]
+        records = await server.read(who, server.people.records, who, -1)
+        return [json.loads(text) for _, text in records[::-1][: LIMITS.entries_shown]]
 
     async def _act(
         self, act: str, person: str, function: Callable[..., Any], *arguments: object
@@ -159,13 +159,13 @@ def register() -> None:
 
     @page("/people", "People", "Who may use this server, and what they may spend.")
     async def _people(visitor: Visitor) -> None:
-        await _PeoplePage(visitor, People(visitor)).build()
+        await _PeoplePage(visitor, PeopleActions(visitor)).build()
 
 
 class _PeoplePage:
     """Who is there above; who is let in, changed or allowed something below; then the record."""
 
-    def __init__(self, visitor: Visitor, people: People) -> None:
+    def __init__(self, visitor: Visitor, people: PeopleActions) -> None:
         self.visitor, self.people = visitor, people
         self.names = [d.name for d in visitor.datasets]
 
@@ -191,8 +191,8 @@ class _PeoplePage:
             managed = [p["name"] for p in people if p["set_in"] == "server"]
             self.tokens = {p["name"]: [t["id"] for t in p["tokens"]] for p in people}
             for chosen in (self.person, self.allowed):
-                kept = chosen.value if chosen.value in managed else None
-                chosen.set_options(managed, value=kept or next(iter(managed), None))
+                name = chosen.value if chosen.value in managed else None
+                chosen.set_options(managed, value=name or next(iter(managed), None))
             self._show_tokens()
         with showing_refusals(self.record, clear=True):
             rows = [_change_row(change) for change in await self.people.records()]
@@ -210,7 +210,7 @@ class _PeoplePage:
             place = ui.element("div").classes("stack").props("aria-live=polite")
 
             async def add() -> None:
-                asked = request_of(
+                request = request_of(
                     PersonAsked,
                     name=str(name.value or "").strip(),
                     role=role.value,
@@ -218,7 +218,7 @@ class _PeoplePage:
                     expires_days=_whole(days.value),
                     reason=reason.value or "",
                 )
-                self._show_token(place, asked.name, await self.people.add(asked))
+                self._show_token(place, request.name, await self.people.add(request))
 
             ui.button("Let in", on_click=lambda: self._try(place, add)).classes("start")
 
@@ -283,13 +283,13 @@ class _PeoplePage:
 
             async def allow(*, has_limit: bool = True) -> None:
                 budget = budget_asked(str(epsilon.value or ""), str(delta.value or ""))
-                asked = request_of(
+                request = request_of(
                     AllowanceAsked,
                     budget=request_of(BudgetAsked, **budget) if has_limit else None,
                     reason=reason.value or "",
                 )
                 chosen = self.visitor.dataset(str(dataset.value))
-                await self.people.allow(chosen, str(self.allowed.value or ""), asked)
+                await self.people.allow(chosen, str(self.allowed.value or ""), request)
                 await look()
 
             dataset.on_value_change(look)
@@ -316,10 +316,10 @@ class _PeoplePage:
 
             async def total() -> None:
                 budget = budget_asked(str(epsilon.value or ""), str(delta.value or ""))
-                asked = request_of(
+                request = request_of(
                     TotalAsked, budget=request_of(BudgetAsked, **budget), reason=reason.value or ""
                 )
-                await self.people.set_total(self.visitor.dataset(str(dataset.value)), asked)
+                await self.people.set_total(self.visitor.dataset(str(dataset.value)), request)
 
             ui.button("Set the total", on_click=partial(self._try, place, total)).classes("start")
 

@@ -427,14 +427,14 @@ def draft_of_code(visitor: Visitor, code: str) -> Draft:
             {} if is_too_deep(text, visitor.server.config.limits.json_depth) else json.loads(text)
         )
         table, people = str(document.pop("table")), int(document.pop("people"))
-        asked = ReleaseAsked.model_validate(document)
-        budget = asked.budget
-        draft = Draft(table, list(asked.workload), records=min(max(people, 1), 10**9))
+        request = ReleaseAsked.model_validate(document)
+        budget = request.budget
+        draft = Draft(table, list(request.workload), records=min(max(people, 1), 10**9))
         draft.delta = DELTAS.index(str(budget.delta or "0"))
         draft.spend(number_text(Fraction(str(budget.epsilon))))
-        draft.mechanism, draft.objective = asked.mechanism or BEST, asked.objective
-        draft.level = next(k for k in LEVELS if float(k) == asked.level)
-        draft.project = str(asked.project).lower()
+        draft.mechanism, draft.objective = request.mechanism or BEST, request.objective
+        draft.level = next(k for k in LEVELS if float(k) == request.level)
+        draft.project = str(request.project).lower()
         is_known = draft.mechanism in (BEST, *MECHANISMS) and draft.project in PROJECTIONS
         is_known = is_known and draft.budget.epsilon is not None
     except (ValueError, TypeError, LookupError, AttributeError, StopIteration, ArithmeticError):
@@ -464,12 +464,12 @@ def _place_of_drafts(who: str) -> str:
 def kept_drafts(visitor: Visitor) -> list[KeptDraft]:
     """The drafts that they kept of their tables, by name."""
     place = _place_of_drafts(visitor.who.name)
-    found = [
+    drafts = [
         KeptDraft(dataset.name, key.removeprefix(place), data.decode())
         for dataset in visitor.datasets
         for key, data in visitor.server.store.beginning(dataset.name, place)
     ]
-    return sorted(found, key=lambda each: (each.name, each.table))
+    return sorted(drafts, key=lambda each: (each.name, each.table))
 
 
 def keep_draft(visitor: Visitor, draft: Draft, name: str) -> None:
@@ -481,8 +481,8 @@ def keep_draft(visitor: Visitor, draft: Draft, name: str) -> None:
     code, name = code_of(draft), name.strip()
     if not 0 < len(name) <= LIMITS.draft_name or not name.isprintable():
         raise WorkloadError(f"name the draft, with 1 to {LIMITS.draft_name} printable characters")
-    kept = kept_drafts(visitor)
-    if len(kept) >= LIMITS.drafts_kept:
+    drafts = kept_drafts(visitor)
+    if len(drafts) >= LIMITS.drafts_kept:
         raise WorkloadError(f"{LIMITS.drafts_kept} drafts are kept already; remove one first")
     place = _place_of_drafts(visitor.who.name) + name
     (stored,) = visitor.server.store.keep([(draft.table, place, code.encode())])
@@ -490,9 +490,9 @@ def keep_draft(visitor: Visitor, draft: Draft, name: str) -> None:
         raise WorkloadError(f"another draft is called {name!r}; remove it, or choose another name")
 
 
-def forget_draft(visitor: Visitor, kept: KeptDraft) -> None:
+def forget_draft(visitor: Visitor, one: KeptDraft) -> None:
     """Keep a draft no longer."""
-    visitor.server.store.forget(kept.table, _place_of_drafts(visitor.who.name) + kept.name)
+    visitor.server.store.forget(one.table, _place_of_drafts(visitor.who.name) + one.name)
 
 
 def in_words(entry: Mapping[str, Any]) -> str:

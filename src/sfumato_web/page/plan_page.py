@@ -423,8 +423,8 @@ class Drafts:
         """The kept drafts anew."""
         visitor = self.visitor
         with showing_refusals(self.listed, clear=True):
-            kept = await visitor.server.read(visitor.who, kept_drafts, visitor)
-            for each in kept:
+            drafts = await visitor.server.read(visitor.who, kept_drafts, visitor)
+            for each in drafts:
                 with ui.element("li"):
                     ui.link(f"{each.name} ({each.table})", f"/plan/{each.code}")
                     remove = ui.element("button").classes("quiet").props("type=button")
@@ -442,12 +442,12 @@ class Drafts:
             self.name.set_value("")
         await self.show()
 
-    async def remove(self, kept: KeptDraft) -> None:
+    async def remove(self, one: KeptDraft) -> None:
         """Forget one of them."""
         visitor = self.visitor
         with showing_refusals(self.place, clear=True):
             visitor.check()
-            await visitor.server.read(visitor.who, forget_draft, visitor, kept)
+            await visitor.server.read(visitor.who, forget_draft, visitor, one)
         await self.show()
 
     def link(self) -> None:

@@ -451,14 +451,15 @@ class _Comparison:
         with showing_refusals(self.place, clear=True):
             level = self.one.request.level
             pair = (self.one.result, self.two.result)
-            found = await self.visitor.work(difference_of, *pair, name, level)
-            frame = found.frame
-            if found.is_one:
+            difference = await self.visitor.work(difference_of, *pair, name, level)
+            frame = difference.frame
+            if difference.is_one:
                 paragraph("Both are of one measurement: they differ in how it is published only.")
             else:
                 paragraph(
-                    f"{found.noteworthy:,} of {len(frame):,} differ by more than the noise of both "
-                    f"explains at {level:.0%}; about {found.by_chance:.1f} would by chance alone."
+                    f"{difference.noteworthy:,} of {len(frame):,} differ by more than the noise of "
+                    f"both explains at {level:.0%}; about {difference.by_chance:.1f} would by "
+                    "chance alone."
                 )
             shown = frame.head(LIMITS.rows_shown)
             labels = [str(c) for c in frame if c not in _SIDES]
