@@ -610,12 +610,16 @@ QUERY_HASH: Final = re.compile(r"(?<=^query) [0-9a-f]{12}(?= on )")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Whose budget a ledger is: table, neighbours and unit, and the total if it is a new one."""
+    """Whose budget a ledger is: table, neighbours and unit, and the total if it is a new one.
+
+    ``head`` is where its head file is, if not beside it.
+    """
 
     table_id: str
     neighbours: Neighbours
     unit: Unit
     total: Budget
+    head: Path | None = None
 
     def open(self, place: str | Path, *, keep_open: bool = False, advice: str = "") -> Ledger:
         """Return the ledger at a place, which must be there and of this table.
@@ -628,7 +632,7 @@ class Terms:
                 f"ledger is a new budget, so it is created by a command of its own:\n  "
                 f"{self.command(place)}{advice}"
             )
-        ledger = Ledger.open(place, keep_open=keep_open)
+        ledger = Ledger.open(place, head=self.head, keep_open=keep_open)
         _check_whose(ledger, self.table_id, self.neighbours)
         return ledger
 
@@ -637,7 +641,7 @@ class Terms:
         if "://" not in str(place):
             Path(place).parent.mkdir(parents=True, exist_ok=True)
         whose = (self.total, self.table_id, self.neighbours)
-        return Ledger.create(place, *whose, unit=self.unit, keep_open=keep_open)
+        return Ledger.create(place, *whose, unit=self.unit, head=self.head, keep_open=keep_open)
 
     def open_or_create(self, place: str | Path, *, keep_open: bool = False) -> Ledger:
         """Create the ledger, or open it if another process was faster."""

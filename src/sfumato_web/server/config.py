@@ -177,6 +177,7 @@ class _Dataset(DataTable):
     about: str = ""
     spec: Text | None = None
     ledger: Text | None = None
+    head: Text | None = None
     create: bool = False
     period: Name | None = None
     budget: TotalTable | None = None
@@ -234,6 +235,7 @@ class DatasetConfig:
     describe: tuple[str, ...] | Literal["all"] = ()
     series: str | None = None
     period: str | None = None
+    head: Path | None = None
 
     @property
     def right(self) -> str:
@@ -353,8 +355,8 @@ def _dataset(file: TomlFile, name: str, table: _Dataset, limits: LimitsTable) ->
             "raise the limit, or serve fewer attributes",
             at,
         )
-    more = table.describe
-    return replace(dataset, describe="all" if more == "all" else tuple(more))
+    more, head = table.describe, None if table.head is None else _beside(file, table.head)
+    return replace(dataset, describe="all" if more == "all" else tuple(more), head=head)
 
 
 def _first_period(
@@ -368,7 +370,7 @@ def _first_period(
             "budget",
             (*at, "spec"),
         )
-    for key in ("source", "ledger"):
+    for key in ("source", "ledger", "head"):
         if PERIOD not in (getattr(table, key) or PERIOD):
             raise file.error(
                 f"each period has a table and a ledger of its own; write {PERIOD} where its name "
@@ -389,7 +391,7 @@ def _period(
     file: TomlFile, name: str, table: _Dataset, limits: LimitsTable, period: str
 ) -> DatasetConfig:
     """A period of a series: its table and its ledger, named by it."""
-    parts = {key: getattr(table, key) for key in ("source", "query", "ledger", "name")}
+    parts = {key: getattr(table, key) for key in ("source", "query", "ledger", "head", "name")}
     own = {k: v.replace(PERIOD, period) for k, v in parts.items() if v is not None}
     create = table.create and period == table.period  # all others are begun by a record
     plain = table.model_copy(update={**own, "period": None, "create": create})
@@ -401,7 +403,7 @@ def _period(
 def _from_spec(
     file: TomlFile, name: str, table: _Dataset, named: str, at: KeyPath
 ) -> DatasetConfig:
-    for key in sorted(table.model_fields_set - {"spec", "about", "session", "describe"}):
+    for key in sorted(table.model_fields_set - {"spec", "about", "session", "describe", "head"}):
         raise file.error(f"the spec says this already; leave {key} out", (*at, key))
     try:
         spec = read_spec(_beside(file, named), needs_workload=False)
@@ -578,6 +580,12 @@ def check_apart(one: DatasetConfig, other: DatasetConfig) -> str:
     key = ""
     if _is_same_place(one.ledger, other.ledger):
         key = "ledger"
+    elif (
+        one.head is not None
+        and other.head is not None
+        and _is_same_place(str(one.head), str(other.head))
+    ):
+        key = "head file"
     elif _share_data(one, other):
         key = "source"
     if not key:
@@ -651,7 +659,7 @@ def terms_of(dataset: DatasetConfig) -> Terms:
 
     total = dataset.total
     if total is None and Ledger.exists(dataset.ledger):
-        total = Ledger.open(dataset.ledger).budget
+        total = Ledger.open(dataset.ledger, head=dataset.head).budget
     if total is None:
         raise LedgerError(
             f"dataset {dataset.name!r}: its spec asks for an error, not for a budget, so the total "
@@ -661,7 +669,7 @@ def terms_of(dataset: DatasetConfig) -> Terms:
         total = total.reserving(dataset.session.budget)
     own = public_name(dataset.source)
     name = name_of(dataset.source) if dataset.table_id == own else dataset.table_id
-    return Terms(name or own, dataset.neighbours, dataset.unit or "row", total)
+    return Terms(name or own, dataset.neighbours, dataset.unit or "row", total, dataset.head)
 
 
 def _advice(dataset: DatasetConfig) -> str:
@@ -697,7 +705,7 @@ def _later(config: Config) -> Iterator[DatasetConfig]:
         period = next(d for d in config.datasets.values() if d.series == name)
         with suppress(SfumatoError):
             while Ledger.exists(period.ledger):
-                with closing(Ledger.open(period.ledger)) as ledger:
+                with closing(Ledger.open(period.ledger, head=period.head)) as ledger:
                     held = ledger.renewal()
                 if held is None:
                     break

@@ -131,4 +131,4 @@ def _begun(ledger: Ledger, config: DatasetConfig, by: str, reason: str) -> Ledge
     total = terms.total if ledger.renewal() is None else None
     assert config.period is not None  # noqa: S101
     named = (terms.table_id, config.period, reason)
-    return begin_period(ledger, config.ledger, *named, by=by, budget=total)
+    return begin_period(ledger, config.ledger, *named, by=by, budget=total, head=config.head)
