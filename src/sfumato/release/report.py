@@ -686,8 +686,14 @@ def summary_html(frame: pd.DataFrame, title: str, promise: str = "") -> str:
     """The summary as a section of a page; ``promise`` says what all of it spends together."""
     table = short_frame(frame)
     heads = "".join(f"<th class='label'>{escape(str(name))}</th>" for name in table.columns)
+    classes = ["label prose" if name == "note" else "label" for name in table.columns]
     body = "".join(
-        "<tr>" + "".join(f"<td class='label'>{escape(str(cell))}</td>" for cell in row) + "</tr>"
+        "<tr>"
+        + "".join(
+            f"<td class='{kind}'>{escape(str(cell))}</td>"
+            for kind, cell in zip(classes, row, strict=True)
+        )
+        + "</tr>"
         for row in table.itertuples(index=False)
     )
     return (

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from importlib.resources import files
 
 import pandas as pd
 
@@ -79,3 +80,12 @@ def test_sentences_leave_out_what_is_not_there():
     said = dict(sentences(FRAME))
     assert said["<b>sex</b>"] == "category, <i>f</i> (10) and 1 more"
     assert said["age"].startswith("integer, 15 to 99; mean 38.632")
+
+
+def test_notes_are_read_without_scrolling():
+    """A note is a sentence or two, and its cell alone has lines."""
+    page = summary_html(FRAME, "")
+    assert "<td class='label prose'>default range</td>" in page
+    assert page.count("label prose") == len(FRAME)
+    style = (files("sfumato.release") / "report.css").read_text(encoding="utf-8")
+    assert "td.prose { white-space: normal" in style
