@@ -3,6 +3,7 @@
 
 The body of every route is a call of a function that Python has, too:
 
+GET  /api                              these routes, as a page to read
 GET  /health                           is it there
 GET  /ready                            can it open what it needs
 GET  /datasets                         what is open to me, and what may I still spend
@@ -47,7 +48,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from math import floor
 from time import time
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
@@ -57,12 +58,15 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from sfumato.cli.spec import json_schema
 from sfumato.errors import SfumatoError, place_of
 from sfumato.ledger.reader import export_lines
 from sfumato.privacy.budget import Budget
 from sfumato.version import VERSION
+from sfumato_web.server.api_page import API_POLICY, TAGS, api_page, tag_of
 from sfumato_web.server.config import Analyst, Config, DatasetConfig, Tokens
 from sfumato_web.server.dataset import FILES, GuardedDataset, file_of
+from sfumato_web.server.formats import ARROW, JSON, PARQUET, accepted_format, reply
 from sfumato_web.server.jobs import Facts, Job, Jobs, Kind, Work
 from sfumato_web.server.middleware import (
     ANALYST,
@@ -512,10 +516,12 @@ async def _paid_once(
 ) -> Response:
     """The body that is made and kept for a request, or a job that makes it."""
     key, server, who = _key(request), await _server(request), await _who(request)
+    accepted = _kind(request)
     lane = server.dataset(who, _name(request)).lane
     if _is_async(request):
         return await _accepted(request, kind, body, _paying(make, body, who, key), lane=lane)
-    return _stored(await _while_there(request, server.work(who, make, body, who, key, lane=lane)))
+    made = await _while_there(request, server.work(who, make, body, who, key, lane=lane))
+    return _stored(made, request, accepted)
 
 
 def _job_reply(job: Job) -> Response:
@@ -573,6 +579,15 @@ def _answers(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
     return {200: {"model": model}, **refusals}
 
 
+def _in_formats(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documented responses of a route whose answers can be had as tables, too."""
+    documented = _answers(model, *statuses)
+    tables: dict[str, Any] = {kind: {} for kind in (ARROW, PARQUET)}
+    documented[200]["content"] = tables
+    about = "neither JSON, an Arrow stream nor Parquet is accepted"
+    return {**documented, 406: {"model": Trouble, "description": about}}
+
+
 _JOB: Final[dict[int | str, dict[str, Any]]] = {
     202: {"model": JobShown, "description": "a job, where `respond-async` is preferred"}
 }
@@ -582,33 +597,43 @@ def _json(document: object) -> Response:
     return Response(canonical(document), media_type="application/json")
 
 
-def _stored(body: bytes) -> Response:
-    return Response(body, media_type="application/json")
+def _stored(
+    body: bytes, request: Request | None = None, kind: str = JSON, *, is_kept: bool = False
+) -> Response:
+    """A stored body, in the format that was accepted before anything was spent."""
+    if request is None:
+        return Response(body, media_type=JSON)
+    return reply(body, request.headers, kind, is_kept=is_kept)
+
+
+def _kind(request: Request) -> str:
+    return accepted_format(request.headers.get("accept"))
 
 
 @routes.post(
     "/datasets/{name}/ask",
-    responses=_answers(Answer, 404, 409, 423, 503),
+    responses=_in_formats(Answer, 404, 409, 423, 503),
     openapi_extra=_documented("AskAsked", [_NAME, _KEY]),
 )
 async def ask(request: Request) -> Response:
     """Answer a question: stored, free if the session's estimate is right, else paid for."""
     dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
+    kind = _kind(request)
     question = await _body(request, AskAsked.model_validate_json)
     request.scope[ON_GRID] = True
     answered = dataset.batcher.ask(question.sql, who, key, question.error)
-    return _stored(await _while_there(request, answered))
+    return _stored(await _while_there(request, answered), request, kind)
 
 
 @routes.get(
     "/datasets/{name}/answers/{key}",
-    responses=_answers(dict[str, Any], 404),
+    responses=_in_formats(dict[str, Any], 404),
     openapi_extra={"parameters": [_NAME, _ANSWER_KEY]},
 )
 async def answers(request: Request) -> Response:
     """A stored answer by its key."""
     dataset = await _dataset(request, _name(request))
-    key = request.path_params["key"]
+    key, kind = request.path_params["key"], _kind(request)
     if _ANSWER_KEYS.fullmatch(key) is None:
         raise not_valid([{"loc": ("path", "key"), "msg": "64 hexadecimal digits are needed"}])
     body = dataset.recent(key)
@@ -618,23 +643,23 @@ async def answers(request: Request) -> Response:
         body = await _while_there(request, dataset.on_session(who, dataset.stored, key))
     if body is None:
         raise Problem(404, "not-found", "no answer has this key; it is in the answer's `key`")
-    return _stored(body)
+    return _stored(body, request, kind, is_kept=True)
 
 
 @routes.post(
     "/datasets/{name}/release",
-    responses=_answers(Released, 404, 409, 423, 503) | _JOB,
+    responses=_in_formats(Released, 404, 409, 423, 503) | _JOB,
     openapi_extra=_documented("ReleaseAsked"),
 )
 async def release(request: Request) -> Response:
     """Debit the cost, measure, and answer; an equal request gets the same bytes, free."""
     dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
-    body, server = await request.body(), await _server(request)
+    body, server, kind = await request.body(), await _server(request), _kind(request)
     request.scope[ON_GRID] = True
     is_at_once = key is None and not _is_async(request)
     stored = dataset.at_hand(body, who) if is_at_once else None
     if stored is not None:
-        return _stored(stored)
+        return _stored(stored, request, kind)
     task, stored = await _valid(server.read(who, dataset.begin, body, who, key))
     if _is_async(request):
         about = task.request.model_dump(exclude_none=True, exclude_defaults=True)
@@ -643,7 +668,7 @@ async def release(request: Request) -> Response:
     if stored is None:
         released = server.work(who, dataset.release, task, who, lane=dataset.lane)
         stored = await _while_there(request, released)
-    return _stored(stored)
+    return _stored(stored, request, kind)
 
 
 @routes.get(
@@ -678,6 +703,14 @@ async def release_file(
     body = await _while_there(request, server.work(who, file_of, dataset, key, file))
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(body, headers=headers, media_type=FILES[file][1])
+
+
+@routes.head("/api", include_in_schema=False)
+@routes.get("/api", include_in_schema=False)
+async def api(request: Request) -> Response:
+    """The OpenAPI document as a page to read."""
+    headers = {"content-security-policy": API_POLICY}
+    return Response(api_page(request.app.openapi()), headers=headers, media_type="text/html")
 
 
 @routes.head("/health", include_in_schema=False)
@@ -770,7 +803,7 @@ async def plan_selection(
 @routes.post(
     "/datasets/{name}/select",
     dependencies=WAITS,
-    responses=_answers(Selected, 404, 409, 423, 503) | _JOB,
+    responses=_in_formats(Selected, 404, 409, 423, 503) | _JOB,
     openapi_extra={"parameters": [_KEY, _PREFER]},
 )
 async def select(
@@ -800,7 +833,7 @@ async def plan_description(
 @routes.post(
     "/datasets/{name}/describe",
     dependencies=WAITS,
-    responses=_answers(Described, 404, 409, 423, 503) | _JOB,
+    responses=_in_formats(Described, 404, 409, 423, 503) | _JOB,
     openapi_extra={"parameters": [_KEY, _PREFER]},
 )
 async def describe(
@@ -830,7 +863,7 @@ async def plan_discovery(
 @routes.post(
     "/datasets/{name}/discover",
     dependencies=WAITS,
-    responses=_answers(Discovered, 404, 409, 423, 503) | _JOB,
+    responses=_in_formats(Discovered, 404, 409, 423, 503) | _JOB,
     openapi_extra={"parameters": [_KEY, _PREFER]},
 )
 async def discover(
@@ -940,6 +973,7 @@ async def job(request: Request, who: Who, server: Server, job: JobName) -> Respo
 )
 async def job_result(request: Request, who: Who, server: Server, job: JobName) -> Response:
     """The answer of a job as its request would have got it, or its refusal."""
+    kind = _kind(request)
     one = await _while_there(request, server.read(who, server.jobs.find, who, job))
     state = one.state
     if state in ("waiting", "working", "paying"):
@@ -954,7 +988,8 @@ async def job_result(request: Request, who: Who, server: Server, job: JobName) -
         how = what.get(state, "is done, but its answer is not kept any more")
         message = f"this job {how}; send the request again, what was paid for is free"
         raise Problem(410, "gone", message)
-    return _stored(body)
+    # A plan has no answers, so it is JSON.
+    return _stored(body, request, JSON if one.document["kind"] == "plan" else kind)
 
 
 @routes.delete("/jobs/{job}", dependencies=WAITS, responses=_answers(JobShown, 404, 409, 503))
@@ -1253,10 +1288,29 @@ async def _not_valid(_: Request, error: Exception) -> Response:
     return _reply(not_valid(error.errors() if isinstance(error, RequestValidationError) else []))
 
 
+def _type_workload(schemas: dict[str, Any], model: str) -> None:
+    """Say of the workload of a model which tables it may have, as the schema of a spec says it."""
+    spec: dict[str, Any] = json_schema("spec")
+    texts = {name: json.dumps(part) for name, part in spec["$defs"].items()}
+    wanted = [each["$ref"] for each in spec["properties"]["workload"]["items"]["anyOf"]]
+    names = {ref.rpartition("/")[2] for ref in wanted}
+    while more := {n for n in texts for held in names if f'"#/$defs/{n}"' in texts[held]} - names:
+        names |= more
+    for name in names:
+        text = re.sub(r'"#/\$defs/_?(\w+)"', r'"#/components/schemas/Workload\1"', texts[name])
+        schemas[f"Workload{name.lstrip('_')}"] = json.loads(text)
+    refs = [ref.rpartition("/")[2].lstrip("_") for ref in wanted]
+    items = {"anyOf": [{"$ref": f"#/components/schemas/Workload{name}"} for name in refs]}
+    workload = schemas[model]["properties"]["workload"]
+    part = next((p for p in workload.get("anyOf", ()) if p.get("type") == "array"), workload)
+    part["items"] = items
+
+
 def _describe(app: FastAPI) -> None:
     """Say in the OpenAPI document that a token is needed."""
     made = app.openapi
 
+    @cache
     def described() -> dict[str, Any]:
         document = made()
         parts = document.setdefault("components", {})
@@ -1267,9 +1321,14 @@ def _describe(app: FastAPI) -> None:
         ):  # of the routes that read their bodies by hand
             made_of = model.model_json_schema(ref_template="#/components/schemas/{model}")
             parts["schemas"] |= {**made_of.pop("$defs", {}), model.__name__: made_of}
+        for name in ("PlanAsked", "ReleaseAsked", "SelectionAsked"):
+            _type_workload(parts["schemas"], name)
+        document["tags"] = [{"name": n, "description": text} for n, text in TAGS.items()]
+        document["servers"] = [{"url": "/v1"}, {"url": "/"}]
         parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, methods in document["paths"].items():
             for operation in methods.values():
+                operation["tags"] = [tag_of(path)]
                 operation["security"] = [] if path in OPEN_PATHS else [{"token": []}]
         return document
 

@@ -42,6 +42,7 @@ SCRAPERS, ALL = {"curator", "scraper"}, {"analyst", "curator", "auditor", "scrap
 ALLOWED: dict[tuple[str, str], tuple[set[str], Any]] = {
     ("GET", "/health"): (ALL, None),
     ("GET", "/ready"): (ALL, None),
+    ("GET", "/api"): (ALL, None),
     ("GET", "/metrics"): (SCRAPERS, None),
     ("GET", "/datasets"): (READERS, None),
     ("GET", "/datasets/{name}/schema"): (READERS, None),

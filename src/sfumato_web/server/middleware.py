@@ -63,9 +63,10 @@ ROUTE: Final = "sfumato.route"
 _BUSY: Final = re.compile("/datasets/(?P<name>[^/]+)/(?P<route>[a-z]+)(?:/(?P<key>[^/]+))?")
 PAGE: Final = "/page"
 METRICS: Final = "/metrics"
+VERSION_PREFIX: Final = "/v1"
 GONE: Final = 499  # of a request whose connection was closed before its answer, as in nginx
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
+OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json", "/api"})
 ANYBODY: Final = ""  # no analyst has this name
 
 _POLICY: Final = b"content-security-policy"
@@ -76,6 +77,7 @@ _SECURITY: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
+_BUT_POLICY: Final = tuple(pair for pair in dict(_SECURITY).items() if pair[0] != _POLICY)
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -109,6 +111,7 @@ class RequestMiddleware:
             inner = (self._page or self.app) if is_browser else self.app
             await inner(scope, receive, send)
             return
+        scope["path"] = _unversioned(scope["path"])
         note = RequestNote()
         NOTE.set(note)
         sender = _ResponseSender(scope, send, self.server, note)
@@ -190,6 +193,16 @@ class RequestMiddleware:
         return body
 
 
+def _unversioned(path: str) -> str:
+    """A path without its version: routes are the same under /v1 and without it; pages have none.
+
+    >>> _unversioned("/v1/datasets"), _unversioned("/v1/page"), _unversioned("/v1")
+    ('/datasets', '/v1/page', '/v1')
+    """
+    rest = path.removeprefix(VERSION_PREFIX)
+    return rest if rest != path and rest.startswith("/") and not _is_page(rest) else path
+
+
 def _check_role(who: Analyst, method: str, path: str) -> None:
     """What roles that never spend may not even try; what is left is for each route to say."""
     if who.role == "scraper" and path != METRICS:
@@ -259,8 +272,9 @@ class _ResponseSender:
                 await self._server.grid.wait(self._arrived)
             self._has_left = True
             headers = message.get("headers", ())
-            if self._scope.get(ROUTE) != PAGE or _POLICY not in dict(headers):
-                headers = [*headers, *_SECURITY]
+            own = dict(headers)
+            if self._scope.get(ROUTE) != PAGE or _POLICY not in own:
+                headers = [*headers, *(_SECURITY if _POLICY not in own else _BUT_POLICY)]
             identity = (b"x-request-id", self._note.request.encode())
             message = {**message, "headers": [*headers, identity]}
             self._status, self._seconds = message["status"], self._took()

@@ -89,6 +89,8 @@ class ServerLimits:
     # problems and models: texts
     listed_faults: int = 8
     """Faults of a request that one message lists."""
+    packed_bytes: int = 1_400
+    """Of a body, from which it is packed where that is accepted: below, it fits one packet."""
     name_characters: int = 60
     """Of what a release is called: a line of a list."""
     reason_characters: int = 200
