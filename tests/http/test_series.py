@@ -82,6 +82,7 @@ NEXT = {"period": "2026-04", "reason": "survey of April"}
 
 
 def folder_of(tmp_path: Path, config: str = SERIES) -> Path:
+    tmp_path.mkdir(exist_ok=True)
     path = write_served(tmp_path / "s", config)
     for number, month in enumerate(("2026-03", "2026-04", "2026-05")):
         (path.parent / f"survey-{month}.csv").write_text(people(300 + 10 * number))
@@ -299,6 +300,21 @@ def test_the_log_names_the_act_and_no_names_that_callers_make_up(path: Path) -> 
         line for line in lines if line["event"] == "period"
     ).items()
     assert "canary" not in "".join(out)
+
+
+def test_what_is_said_of_a_series_does_not_depend_on_a_row(tmp_path: Path) -> None:
+    said = []
+    for number in range(2):
+        path = folder_of(tmp_path / f"{number}")
+        (path.parent / "survey-2026-04.csv").write_text(people(300 + number))
+        with served(path) as client:
+            replies = [
+                begin(client, body)
+                for body in (NEXT, NEXT, {**NEXT, "period": "2026-03"}, {**NEXT, "period": "none"})
+            ]
+            replies.append(client.get("/series", headers=bearer(CORA)))
+            said.append([(r.status_code, r.content) for r in replies])
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize(
