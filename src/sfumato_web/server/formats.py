@@ -65,9 +65,9 @@ def accepted_format(header: str | None) -> str:
     if header is None or not header.strip():
         return JSON
     for name, weight in _weighed(header):
-        found = _WILD.get(name, name)
-        if weight > 0 and found in _FORMATS:
-            return found
+        kind = _WILD.get(name, name)
+        if weight > 0 and kind in _FORMATS:
+            return kind
     message = f"answers can be had as {', '.join(_FORMATS)}; name one of them in Accept"
     raise Problem(406, "not-acceptable", message)
 
