@@ -141,14 +141,20 @@ class NoiseTails:
         if not self.scales:
             return smooth
         shapes = np.maximum(np.asarray(shape, dtype=np.float64), 1.0)
-        variances = [laplace_variance(scale) for scale in self.scales]
-        half_step = shapes**-0.25 / (2 * math.sqrt(min(variances)))
+        variance, single = _single_draws(self.scales, level)
+        half_step = shapes**-0.25 / (2 * math.sqrt(variance))
         wide = smooth * np.sqrt(1 + half_step**2 / 3) + half_step
-        pairs = zip(self.scales, variances, strict=True)
-        single = max(laplace_quantile(scale, level) / math.sqrt(v) for scale, v in pairs)
         if self.is_mixed:
             single = max(single, float(laplace_mixture_quantile(1.0, level)))
         return np.where(shapes <= 1 + 1e-9, single, wide)
+
+
+@lru_cache(maxsize=1024)
+def _single_draws(scales: tuple[Fraction, ...], level: float) -> tuple[float, float]:
+    """Of single draws with these scales: the least variance, the largest quantile in deviations."""
+    variances = [laplace_variance(scale) for scale in scales]
+    pairs = zip(scales, variances, strict=True)
+    return min(variances), max(laplace_quantile(s, level) / math.sqrt(v) for s, v in pairs)
 
 
 SMOOTH: Final = NoiseTails()

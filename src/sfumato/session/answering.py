@@ -325,24 +325,26 @@ class SessionState:
         answer = self._answer(
             question, possible, value, number.half_width(self.plan.level), "known"
         )
-        answer = replace(answer, standard_error=number.standard_error, why=why)
-        low, high = self._safe(question)
-        return self._with_safe(question, answer, low, high, possible)
+        assert answer.low is not None  # noqa: S101
+        assert answer.high is not None  # noqa: S101
+        narrow = answer.low, answer.high
+        low, high = self._around(question, self._safe(question), narrow)
+        error = number.standard_error
+        return replace(answer, standard_error=error, why=why, safe_low=low, safe_high=high)
 
-    def _with_safe(
-        self, question: Question, answer: Answer, low: float, high: float, held: float
-    ) -> Answer:
-        """An answer with the interval for questions that were chosen in any way.
+    def _around(
+        self, question: Question, safe: tuple[float, float], held: tuple[float, float]
+    ) -> tuple[float, float] | tuple[None, None]:
+        """The interval for questions that were chosen in any way, which holds the narrow one.
 
-        Without one where an end is infinite; it holds the narrow interval and ``held``.
+        None where an end is infinite.
         """
+        low, high = safe
         if not (isfinite(low) and isfinite(high)):
-            return answer
-        narrow = [held] if answer.low is None or answer.high is None else [answer.low, answer.high]
-        return replace(
-            answer,
-            safe_low=min(self._possible(question, low), held, *narrow),
-            safe_high=max(self._possible(question, high), held, *narrow),
+            return None, None
+        return (
+            min(self._possible(question, low), held[0]),
+            max(self._possible(question, high), held[1]),
         )
 
     def _safe(self, question: Question) -> tuple[float, float]:
@@ -418,19 +420,19 @@ class SessionState:
         Privacy: a function of answers that were given. What holds: docs/proofs/online.md,
         Theorems 3 and 11.
         """
-        answer = replace(answer, why=self._why(question, answer))
+        why = self._why(question, answer)
         if answer.how == "known" or (answer.how == "paid" and answer.safe_low is not None):
-            return answer
+            return answer if answer.why == why else replace(answer, why=why)
         enclosure = None
         if answer.how in ("free", "untested"):
             enclosure = self._knowledge.enclosure(question)
         if enclosure is not None:
-            return self._enclosed(question, answer, enclosure)
-        if answer.low is None or answer.high is None:
-            return answer
-        return replace(answer, safe_low=answer.low, safe_high=answer.high)
+            return self._enclosed(question, answer, enclosure, why)
+        return replace(answer, why=why, safe_low=answer.low, safe_high=answer.high)
 
-    def _enclosed(self, question: Question, answer: Answer, enclosure: Enclosure) -> Answer:
+    def _enclosed(
+        self, question: Question, answer: Answer, enclosure: Enclosure, why: str
+    ) -> Answer:
         """The intervals of a tested or untested answer that known numbers enclose."""
         level, value, share = self.plan.level, answer.value, LIMITS.enclosure_share
         if answer.how == "untested":
@@ -439,13 +441,18 @@ class SessionState:
         else:
             low, high = self._near(question, value, share, enclosure.ends)
             safe = self._near(question, value, LIMITS.safe_share, enclosure.safe_ends)
-        narrow = replace(
+        low = min(self._possible(question, low), value)
+        high = max(self._possible(question, high), value)
+        safe_low, safe_high = self._around(question, safe, (low, high))
+        return replace(
             answer,
-            low=min(self._possible(question, low), value),
-            high=max(self._possible(question, high), value),
+            why=why,
+            low=low,
+            high=high,
             level=level,
+            safe_low=safe_low,
+            safe_high=safe_high,
         )
-        return self._with_safe(question, narrow, *safe, value)
 
     def _near(
         self,

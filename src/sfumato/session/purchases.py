@@ -544,6 +544,7 @@ class Knowledge:
         self._numbers: OrderedDict[str, KnownNumber | None] = OrderedDict()
         self._enclosures: dict[str, Enclosure | None] = {}
         self._parts: dict[tuple[object, ...], KnownNumber | None] = {}
+        self._about: dict[tuple[str, ...], bool] = {}
 
     def add_source(self, forecast: Forecast, measured: Measured) -> ScopeMeasured:
         """Take a measurement of many values, the scope or a release; the same one counts once.
@@ -598,6 +599,7 @@ class Knowledge:
         self._numbers.clear()
         self._enclosures.clear()
         self._parts.clear()
+        self._about.clear()
 
     @property
     def measurements(self) -> int:
@@ -630,26 +632,38 @@ class Knowledge:
         if key not in self._enclosures:
             if len(self._enclosures) >= LIMITS.pulls_in_memory:
                 self._enclosures.clear()
-            self._enclosures[key] = enclosure_of(question, partial(self._over, question))
+            classes = dict(zip(question.attributes, question.class_of, strict=True))
+            over = partial(self._over, question, {n: c.tobytes() for n, c in classes.items()})
+            self._enclosures[key] = enclosure_of(question, over, self._is_about)
         return self._enclosures[key]
 
     def _over(
-        self, question: Question, names: Sequence[str], table: Integers
+        self,
+        question: Question,
+        classes: Mapping[str, bytes],
+        names: tuple[str, ...],
+        table: Integers,
     ) -> KnownNumber | None:
         """What a source knows of coefficients over the classes of some attributes of a question.
 
         A range of an attribute comes in many questions: it is looked up by its coefficients.
         """
-        if not any(source.is_about(names) for source in self.sources):
+        if not self._is_about(names):
             return None
-        classes = dict(zip(question.attributes, question.class_of, strict=True))
-        named = b"".join(classes[n].tobytes() for n in names)
-        key = (tuple(names), named, table.tobytes(), question.bits)
+        key = (names, *[classes[n] for n in names], table.tobytes(), question.bits)
         if key not in self._parts:
             if len(self._parts) >= LIMITS.scope_answers_in_memory:
                 self._parts.clear()
             self._parts[key] = self.number(question.over(names, table))
         return self._parts[key]
+
+    def _is_about(self, names: tuple[str, ...]) -> bool:
+        """Whether a source measured some attributes together."""
+        if names not in self._about:
+            if len(self._about) >= LIMITS.scope_answers_in_memory:
+                self._about.clear()
+            self._about[names] = any(source.is_about(names) for source in self.sources)
+        return self._about[names]
 
     def _number(self, question: Question) -> KnownNumber | None:
         key = question.key

@@ -429,7 +429,9 @@ class Enclosure:
 
 
 def enclosure_of(
-    question: Question, number_of: Callable[[Sequence[str], Integers], KnownNumber | None]
+    question: Question,
+    number_of: Callable[[tuple[str, ...], Integers], KnownNumber | None],
+    is_about: Callable[[tuple[str, ...]], bool] = lambda _: True,
 ) -> Enclosure | None:
     """What is known of a question by queries over fewer of its attributes; None if nothing is.
 
@@ -440,6 +442,7 @@ def enclosure_of(
     Args:
         question: The question.
         number_of: What is known of coefficients over the classes of some of its attributes.
+        is_about: Whether anything can be known over some of its attributes.
 
     Returns:
         What encloses it.
@@ -448,8 +451,10 @@ def enclosure_of(
     whole = range(len(names))
 
     def along(values: Integers, places: Sequence[int]) -> KnownNumber | None:
-        axes = tuple(i for i in whole if i not in places)
-        return number_of([names[i] for i in places], values.max(axis=axes))
+        over = tuple([names[i] for i in places])
+        if not is_about(over):
+            return None
+        return number_of(over, values.max(axis=tuple([i for i in whole if i not in places])))
 
     uppers: dict[tuple[int, ...], KnownNumber] = {}
     for size in range(len(names) - 1, 0, -1):
@@ -465,7 +470,7 @@ def enclosure_of(
     for places, upper in uppers.items():
         axes = tuple(i for i in whole if i not in places)
         least = table.min(axis=axes)
-        number = number_of([names[i] for i in places], least) if least.any() else None
+        number = number_of(tuple(names[i] for i in places), least) if least.any() else None
         if number is not None:
             below.append((number, ()))
         partners = [other for other in uppers if other != places and {*axes} <= {*other}]
