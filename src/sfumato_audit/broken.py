@@ -76,6 +76,7 @@ from sfumato_audit.subjects.online import (
     RESERVE,
     broken_group_subjects,
     broken_purchase_subjects,
+    broken_whole_session_subjects,
     filter_subject,
 )
 from sfumato_audit.subjects.periods import Series, broken_period_subject
@@ -172,6 +173,7 @@ def broken_subjects() -> tuple[
         *_wrong_keys(),
         *_wrong_sessions(),
         *broken_purchase_subjects(),
+        *broken_whole_session_subjects(),
         *broken_group_subjects(),
         one_bit_subject("local factorization at twice its epsilon", 2, is_broken=True),
         *broken_textbook_subjects(),

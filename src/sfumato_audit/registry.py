@@ -62,6 +62,7 @@ def sound_subjects() -> list[Subject[Any]]:
         online_subjects,
         purchase_subjects,
         stream_subjects,
+        whole_session_subjects,
     )
     from sfumato_audit.subjects.periods import period_subjects
     from sfumato_audit.subjects.sources import csv_subjects, source_subjects
@@ -88,6 +89,7 @@ def sound_subjects() -> list[Subject[Any]]:
         *online_subjects(),
         *session_subjects(),
         *purchase_subjects(),
+        *whole_session_subjects(),
         *group_subjects(),
         *textbook_subjects(),
     ]

@@ -139,6 +139,19 @@ def test_sparse_vector_3_is_caught_with_any_words():
         assert examine(BROKEN[name], SeededWords(f"third {seed}"), FAST).is_refuted
 
 
+def test_a_session_begun_anew_is_missed_with_a_chance_below_one_in_a_million():
+    """From the spread of the score that is known beforehand, of which a record moves the mean."""
+    from scipy.stats import norm
+
+    broken = BROKEN["session: begun anew by restarts"]
+    pair = broken.pairs[0]
+    outputs = broken.sampler(pair.left)(120, SeededWords("spread"))
+    mu = outputs[0, 1::2].sum() / broken.hint(pair)(outputs).std()
+    p, q = norm.cdf(mu / 2), norm.sf(mu / 2)
+    runs = max(FAST.test // broken.slowness, LIMITS.runs_minimum)
+    assert chance_of_missing(broken.claim, p, q, runs, SURE / LIMITS.tested_events) < 1e-6
+
+
 def test_the_list_of_wrong_mechanisms_holds_what_it_must():
     wanted = [
         "sparse vector 3",
@@ -162,6 +175,7 @@ def test_the_list_of_wrong_mechanisms_holds_what_it_must():
         "session: the same words in every draw",
         "session: noise in the wrong unit",
         "session: purchases forgotten",
+        "session: begun anew by restarts",
         "watch: a killed test is done again",
         "ledger: the better of two filters after the fact",
         "values: not clamped",

@@ -38,7 +38,7 @@ from sfumato.vault.mechanisms.select import read_answers
 from sfumato.vault.mechanisms.sparse import Discoverer, ExactQuestions, times
 from sfumato.vault.mechanisms.stream_noise import PrivateStream
 from sfumato.workload.build import marginals
-from sfumato.workload.question import questions_of
+from sfumato.workload.question import Question, questions_of
 from sfumato.workload.statements.sql import sql
 from sfumato_audit.examine import (
     Claim,
@@ -55,11 +55,13 @@ __all__ = [
     "LANES",
     "broken_group_subjects",
     "broken_purchase_subjects",
+    "broken_whole_session_subjects",
     "filter_subject",
     "group_subjects",
     "online_subjects",
     "purchase_subjects",
     "stream_subjects",
+    "whole_session_subjects",
 ]
 
 
@@ -475,6 +477,137 @@ def _purchases(
         PURCHASE_SLOW,
         is_forgetful,
     )
+
+
+# Whole sessions: a scope, known and tested answers, a purchase and groups, each chosen by the last
+
+CROWD = 8  # records of the first table in the cell that gets one more, and in every other one
+WHOLE_SLOW = 750
+WHOLE_DOMAIN = Domain({"age": 4, "sex": 2, "kind": 2})
+WHOLE_GROUPS = tuple(
+    f"SELECT {one}, kind, COUNT(*) FROM t GROUP BY {one}, kind"  # noqa: S608  never run
+    for one in ("sex", "age")
+)
+Told = list[tuple[float, float]]
+"""The numbers of a conversation, each with its precision; 0 where it has none of its own."""
+
+
+def whole_session_subjects() -> tuple[Subject[Table], ...]:
+    """An analyst who asks by what was answered, with all that a session offers."""
+    return (
+        _whole_session("session: all of it, pure", Budget(epsilon=8)),
+        _whole_session("session: all of it", Budget(mu=4)),
+    )
+
+
+def broken_whole_session_subjects() -> tuple[Subject[Table], ...]:
+    """A session that begins anew whenever it is opened, and remembers the first debits alone."""
+    return (_whole_session("session: begun anew by restarts", Budget(mu=2), 13),)
+
+
+def _whole_session(name: str, budget: Budget, openings: int = 1) -> Subject[Table]:
+    """All answers of one session, and a claim of all that it may debit.
+
+    Of many openings, each of which forgets that there was one, what is known at once.
+    """
+    session = plan_session(
+        WHOLE_DOMAIN,
+        budget,
+        scope=1,
+        scope_share=Fraction(1, 2),
+        questions=8,
+        updates=3,
+        records=16 * CROWD,
+    )
+    known = [_one(f"{n} = 1") for n in WHOLE_DOMAIN.names]
+    tested = [_one("sex = 1 AND kind = 1"), _one("sex = 1 AND age = 1")]
+    bought = [_one("age = 1 AND kind = 1"), _one("age >= 1 AND kind = 1")]
+    first = _state(_exact_questions(()), session, system_words())
+    groups = [_group(first, text) for text in WHOLE_GROUPS]
+    paid = session.noise_error**-2
+
+    def told_of(asking: Session) -> Told:
+        answers = [asking.ask(question).answers[0] for question in known]
+        return [(one.value, (one.standard_error or 1.0) ** -2) for one in answers]
+
+    def talk(exact: ExactQuestions, source: WordSource) -> Told:
+        """One conversation: every question depends on the answers before it."""
+        with _state(exact, session, source) as asking:
+            told = told_of(asking)
+            row = [*told]
+            second = asking.ask(tested[int(told[1][0] > told[2][0])])
+            row += [(float(second.is_paid), 0.0)]
+            row += [(second.answers[0].value, paid if second.is_paid else 0.0)]
+            third = asking.ask(bought[int(second.is_paid)], error=session.noise_error)
+            row.append((third.answers[0].value, paid))
+            question, place = groups[int(third.answers[0].value > 2 * CROWD)]
+            cell = asking.ask(question, error=session.noise_error).answers[place]
+            row.append((cell.value, paid))
+        return row
+
+    def openings_of(exact: ExactQuestions, source: WordSource) -> Told:
+        """What is known at once, of sessions that are opened one after the other."""
+        return [part for _ in range(openings) for part in told_of(_state(exact, session, source))]
+
+    said = talk if openings == 1 else openings_of
+
+    def sampler(table: Table) -> Sampler:
+        exact = _exact_questions(table)
+
+        def run(runs: int, source: WordSource) -> Array:
+            return np.array([said(exact, source) for _ in range(runs)]).reshape(runs, -1)
+
+        return run
+
+    def telling(outputs: Array) -> Array:
+        """Every number by its precision: nearly the likelihood ratio of a record more."""
+        return np.asarray((outputs[:, ::2] * outputs[:, 1::2]).sum(axis=1))
+
+    crowd = tuple(np.ndindex(*WHOLE_DOMAIN.shape)) * CROWD
+    return Subject(
+        name,
+        Claim.of(_all_debits(session)),
+        (Pair("one record more", crowd, (*crowd, (1, 1, 1))),),
+        sampler,
+        frozenset() if openings > 1 else frozenset({NOISY, GROUP_COVERED}),
+        None,
+        lambda _: telling,
+        WHOLE_SLOW,
+        openings > 1,
+    )
+
+
+def _group(session: Session, text: str) -> tuple[GroupQuestion, int]:
+    """A GROUP BY, and the place of the record's group."""
+    question = session.read(text)
+    assert isinstance(question, GroupQuestion)  # noqa: S101 - there are several groups
+    cells = [dict(cell.groups) for cell in question.cells()]
+    place = next(i for i, cell in enumerate(cells) if set(cell.values()) == {1})
+    return question, place
+
+
+def _one(condition: str) -> Question:
+    """The number of records that meet a condition."""
+    # Read by the library like any question; no database ever gets it.
+    text = f"SELECT COUNT(*) FROM t WHERE {condition}"  # noqa: S608
+    return questions_of(sql(WHOLE_DOMAIN, text))[0]
+
+
+def _exact_questions(table: Table) -> ExactQuestions:
+    return ExactQuestions(opened(WHOLE_DOMAIN, table), WHOLE_DOMAIN, "add-remove", None)
+
+
+def _state(exact: ExactQuestions, session: SessionParameters, source: WordSource) -> Session:
+    """A session with a ledger of its own in memory."""
+    settings = (exact, session, MemoryLedger(), None, source, "audit")
+    return Session(SessionState(*settings, is_dummy=False, take_over=False))
+
+
+def _all_debits(session: SessionParameters) -> Cost:
+    """The scope, which tells how many records there are, and all parts."""
+    scope = session.scope
+    assert isinstance(scope, Plan)  # noqa: S101
+    return scope.cost + Cost(session.epoch_cost.parts * session.updates)
 
 
 def _plan(text: str, budget: Budget, neighbours: Neighbours) -> Plan:
