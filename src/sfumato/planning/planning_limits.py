@@ -147,8 +147,8 @@ class PlanningLimits:
     """Multiplications that take as long as one draw."""
     joint_numbers: int = 3 * 2**27
     """Numbers of all draws together where answers follow without a matrix: some seconds."""
-    joint_least: int = 288
-    """The fifth greatest of so many draws bounds the quantile of level 95%, 5% above it."""
+    joint_least: int = 600
+    """The 15th greatest of so many draws bounds the quantile of level 95%, 5% above it."""
     joint_most: int = 2**30
     """Numbers that may be drawn for that many, or fewer: ten seconds."""
     summed_steps: float = 2.0**17
