@@ -284,7 +284,7 @@ def most_loss(one, other):
     return max(abs(math.log(one[h] / other[h])) for h in one)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 3), st.integers(2, 6))
 def test_no_order_of_questions_spends_more_than_the_sum_of_the_periods_of_a_person(
     random, changed, rounds
