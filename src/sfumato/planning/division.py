@@ -261,7 +261,8 @@ def _times_expected(strategy: Marginals, squares: Array, length: float, error: f
     weights = -0.5 * ((away / spread) ** 2 + seen**2)
     weights = np.exp(weights - weights.max())
     likely = float(weights @ logs / weights.sum())
-    return LIMITS.length_factor * exp(LIMITS.length_power * likely)
+    times = LIMITS.length_factor * exp(LIMITS.length_power * likely)
+    return min(times, LIMITS.length_most)
 
 
 def divided_below(forecast: Forecast, *, is_counted: bool) -> int:
