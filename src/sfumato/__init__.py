@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sfumato.domain.privacy_unit import PrivacyUnit as PrivacyUnit
     from sfumato.errors import BudgetError as BudgetError
     from sfumato.errors import BudgetExhausted as BudgetExhausted
+    from sfumato.errors import KeyHeld as KeyHeld
     from sfumato.errors import LedgerError as LedgerError
     from sfumato.errors import LedgerFrozen as LedgerFrozen
     from sfumato.errors import PlanError as PlanError
@@ -216,6 +217,7 @@ _HOMES = {
     "BudgetError": "sfumato.errors",
     "BudgetExhausted": "sfumato.errors",
     "LedgerError": "sfumato.errors",
+    "KeyHeld": "sfumato.errors",
     "LedgerFrozen": "sfumato.errors",
     "PlanError": "sfumato.errors",
     "SchemaError": "sfumato.errors",

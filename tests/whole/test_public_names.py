@@ -71,7 +71,8 @@ VERBS = {
     *("synthetic_quality", "synthetic_quality_chart"),
 }
 ERRORS = {
-    *("BudgetError", "BudgetExhausted", "LedgerError", "LedgerFrozen", "PlanError", "SchemaError"),
+    *("BudgetError", "BudgetExhausted", "KeyHeld", "LedgerError", "LedgerFrozen"),
+    *("PlanError", "SchemaError"),
     *("ServerError", "SfumatoError", "SqlError", "StateChanged", "TableError", "TooLarge"),
     "WorkloadError",
 }
