@@ -24,6 +24,7 @@ its type and the place in the code may be shown (``place_of``).
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = [
@@ -75,7 +76,13 @@ class BudgetError(SfumatoError):
 
 
 class BudgetExhausted(BudgetError):
-    """The ledger refuses the debit: it would overspend."""
+    """The ledger refuses the debit: it would overspend.
+
+    Attributes:
+        remaining: what a server says is left; None where the ledger itself refuses.
+    """
+
+    remaining: Mapping[str, float | None] | None = None
 
 
 class LedgerError(SfumatoError):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,7 +32,12 @@ from sfumato.toml import parse_toml
 from sfumato.workload.question import plain_count
 from sfumato_web.app import ServerState, make_app
 from sfumato_web.server.config import read_config
-from tests.http.served import ADA, CORA, WORKLOAD, bearer, write_served
+from tests.http.served import ADA, CONFIG, CORA, WORKLOAD, bearer, served, write_served
+
+SESSION = CONFIG.replace(
+    "[datasets.others]",
+    "[datasets.people.session]\nepsilon = 1\nquestions = 100\nupdates = 8\n\n[datasets.others]",
+)
 
 
 def over(client: TestClient) -> Transport:
@@ -61,6 +68,28 @@ def test_a_session_with_the_client(fresh: TestClient) -> None:
     assert book.attrs["remaining"]["pure_epsilon"] == pytest.approx(1.0, abs=1e-3)
 
 
+def test_the_client_needs_the_standard_library_only() -> None:
+    """Without numpy, pandas and the like: it runs where only answers as JSON are wanted."""
+    heavy = {"numpy", "pandas", "pyarrow", "scipy", "numba", "duckdb", "pydantic", "sqlglot"}
+    program = "import sfumato as sf, sys; sf.Client; print(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert "sfumato.session.client" in loaded
+    assert heavy.isdisjoint(loaded)
+
+
+def test_a_question_is_estimated(tmp_path: Path) -> None:
+    with served(write_served(tmp_path, SESSION)) as server:
+        ada = _client(server)
+        text = "SELECT COUNT(*) FROM data WHERE age >= 3"
+        forecast = ada.estimate("people", text)
+        assert forecast["paid_answers_left"] == 8
+        (question,) = ada.estimate("people", text, error=50)["questions"]
+        assert question["cost"]
+        with pytest.raises(SqlError):
+            ada.estimate("people", "SELECT MAX(age) FROM data")
+
+
 def test_refusals_are_the_errors_of_the_library(fresh: TestClient) -> None:
     ada, cora = _client(fresh), _client(fresh, CORA)
     with pytest.raises(SqlError, match="MAX"):
@@ -69,8 +98,10 @@ def test_refusals_are_the_errors_of_the_library(fresh: TestClient) -> None:
         ada.plan("people", [{"marginals": 9}], epsilon=1)
     with pytest.raises(SchemaError, match="workload"):
         ada.plan("people", [], epsilon=1)
-    with pytest.raises(BudgetExhausted, match="remains"):
+    with pytest.raises(BudgetExhausted, match="remains") as refused:
         ada.release("people", WORKLOAD, epsilon=3)
+    assert refused.value.remaining is not None
+    assert refused.value.remaining["pure_epsilon"] == pytest.approx(2, abs=1e-3)
     with pytest.raises(SchemaError, match="private"):
         ada.release("people", WORKLOAD, epsilon=0.5, shares=True)
     with pytest.raises(TooLarge, match="bytes"):

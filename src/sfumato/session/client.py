@@ -7,7 +7,8 @@
     client.release("adult", [{"marginals": 1}], epsilon=0.5, delta=1e-9).answers
     client.ask("adult", "SELECT COUNT(*) FROM data WHERE age >= 65").answers
 
-Needs the standard library and pandas. A request that gets lost or is told to wait is sent again
+Importing it needs the standard library only; answers as dataframes need pandas, when they are
+read. A request that gets lost or is told to wait is sent again
 with the same idempotency key, so it is paid for at most once. Refusals are the errors that the
 same call would raise on the server.
 """
@@ -690,6 +691,27 @@ class Client:
         request = {"sql": sql} if error is None else {"sql": sql, "error": error}
         return self._answered(_path(dataset, "ask"), request, key)
 
+    def estimate(
+        self, dataset: str, sql: str, *, error: float | None = None
+    ) -> Mapping[str, object]:
+        """What a question would cost and how good its answer would be; spends nothing.
+
+        Args:
+            dataset: The name of a dataset.
+            sql: One SELECT.
+            error: The standard error that the answer may have.
+
+        Returns:
+            The forecast, as JSON: ``questions`` has each number's, ``paid_answers_left`` how many
+            can still be paid for.
+
+        Raises:
+            SqlError: The text is not a linear query.
+            ServerError: The server refuses or cannot be reached.
+        """
+        request = {"sql": sql} if error is None else {"sql": sql, "error": error}
+        return self._document("POST", _path(dataset, "estimate"), request)
+
     def answers(self, dataset: str, key: str) -> ServerAnswer:
         """A stored answer by its key, the same for ever.
 
@@ -917,7 +939,10 @@ def _parsed(reply: Reply) -> object:
     code, message = str(words.get("error", "")), str(words.get("message", "refused"))
     kind = _ERRORS.get(code)
     if kind is not None:
-        raise kind(message)
+        error, left = kind(message), words.get("remaining")
+        if isinstance(error, BudgetExhausted) and isinstance(left, dict):
+            error.remaining = left
+        raise error
     raise ServerError(f"{message} (status {reply.status})")
 
 

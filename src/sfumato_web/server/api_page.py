@@ -32,6 +32,7 @@ h2 { margin-top: 2.5rem; } h3 { margin: 2rem 0 .3rem; }
 code, pre { font: .88em/1.45 ui-monospace, monospace; }
 pre { padding: .7rem 1rem; border: 1px solid; border-radius: .5rem; white-space: pre-wrap; }
 table { border-collapse: collapse; width: 100%; margin: .4rem 0; }
+td:first-child { white-space: nowrap; } td > pre { min-width: 14rem; }
 th, td { text-align: left; vertical-align: top; padding: .25rem 1rem .25rem 0; }
 """
 
