@@ -519,7 +519,7 @@ def _whole_session(name: str, budget: Budget, openings: int = 1) -> Subject[Tabl
         updates=3,
         records=16 * CROWD,
     )
-    known = [_one(f"{n} = 1") for n in WHOLE_DOMAIN.names]
+    leading = [_one(f"{n} = 1") for n in WHOLE_DOMAIN.names]
     tested = [_one("sex = 1 AND kind = 1"), _one("sex = 1 AND age = 1")]
     bought = [_one("age = 1 AND kind = 1"), _one("age >= 1 AND kind = 1")]
     first = _state(_exact_questions(()), session, system_words())
@@ -527,15 +527,15 @@ def _whole_session(name: str, budget: Budget, openings: int = 1) -> Subject[Tabl
     paid = session.noise_error**-2
 
     def told_of(asking: Session) -> Told:
-        answers = [asking.ask(question).answers[0] for question in known]
+        answers = [asking.ask(question).answers[0] for question in leading]
         return [(one.value, (one.standard_error or 1.0) ** -2) for one in answers]
 
     def talk(exact: ExactQuestions, source: WordSource) -> Told:
         """One conversation: every question depends on the answers before it."""
         with _state(exact, session, source) as asking:
-            told = told_of(asking)
-            row = [*told]
-            second = asking.ask(tested[int(told[1][0] > told[2][0])])
+            first_answers = told_of(asking)
+            row = [*first_answers]
+            second = asking.ask(tested[int(first_answers[1][0] > first_answers[2][0])])
             row += [(float(second.is_paid), 0.0)]
             row += [(second.answers[0].value, paid if second.is_paid else 0.0)]
             third = asking.ask(bought[int(second.is_paid)], error=session.noise_error)
