@@ -1168,7 +1168,7 @@ class SessionState:
         self, question: Question, value: float, middle: float, half: float, how: How
     ) -> Answer:
         """An answer whose interval is cut to what is possible, and holds its own value."""
-        return Answer(
+        answer = Answer(
             key=question.key,
             question=bare_name(question.key),  # who asks puts their own words in its place
             value=value,
@@ -1180,6 +1180,7 @@ class SessionState:
             cost=tuple(self.plan.epoch_cost.as_json()) if how == "paid" else (),
             is_dummy=self.is_dummy,
         )
+        return answer if how == "known" else answer.as_safe()
 
     def _possible(self, question: Question, value: float) -> float:
         """The nearest value that a table can have, as far as public numbers tell."""

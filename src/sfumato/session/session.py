@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from math import sqrt
@@ -514,10 +514,7 @@ class Session:
             The answer, or None.
         """
         with self._state.lock:
-            stored = self._state.stored(key)
-        if stored is None or stored.how not in ("free", "paid"):
-            return stored
-        return replace(stored, safe_low=stored.low, safe_high=stored.high)
+            return self._state.stored(key)
 
     def estimate(self, request: Asked, *, error: float | None = None) -> QuestionForecast:
         """What asking would cost and how good the answer would be; spends and tests nothing.

@@ -115,6 +115,10 @@ class Answer:
         """Whether budget was spent on this answer itself."""
         return self.how == "paid"
 
+    def as_safe(self) -> Answer:
+        """The same, of which the one interval holds however the question was chosen."""
+        return replace(self, safe_low=self.low, safe_high=self.high)
+
     @property
     def has_two_intervals(self) -> bool:
         """Whether `low` to `high` is only for questions that no earlier noise has chosen."""
@@ -190,7 +194,8 @@ class Answer:
         names = ("value", "low", "high", "level", "how", "epoch", "cost", "is_dummy")
         numbers = {name: stored[name] for name in names}
         numbers["cost"] = tuple(stored["cost"])  # type: ignore[arg-type]
-        return cls(key=key, question=bare_name(key), **numbers)  # type: ignore[arg-type]
+        read = cls(key=key, question=bare_name(key), **numbers)  # type: ignore[arg-type]
+        return read.as_safe() if read.how in ("free", "paid") else read
 
 
 def bare_name(key: str) -> str:
