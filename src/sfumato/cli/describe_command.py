@@ -8,7 +8,7 @@ The description itself is ``DescriptionPlan.release``.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -35,7 +35,7 @@ from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.shipped_tables import is_shipped
 from sfumato.errors import LedgerError, PlanError
 from sfumato.privacy.budget import Budget
-from sfumato.text import STORED
+from sfumato.text import STORED, listing
 
 if TYPE_CHECKING:
     from rich.table import Table as Shown
@@ -160,9 +160,11 @@ def describe(
         unit=person,
     )
     if dry_run:
-        simulated = plan.simulated(records, shape)
+        with output.bars() as bars:
+            simulated = plan.simulated(records, shape, bars.phase("forecasting"))
+        about = {"records": records, "found": simulated, "standard_errors": plan.noise_range}
         output.result(
-            {**plan.as_json(), "simulated": {"records": records, "found": simulated}},
+            {**plan.as_json(), "simulated": about},
             heading("Nothing was spent"),
             _forecast(plan, simulated, records),
         )
@@ -326,13 +328,25 @@ def _forecast(plan: DescriptionPlan, simulated: dict[str, str], records: int) ->
         rows.append(("vote", f"{plan.vote.budget.describe()}: {plan.vote_in_words()}"))
     if plan.discovery is not None:
         rows.append(("discovery", plan.discovery.budget.describe()))
-        for search in plan.discovery.searches:
-            name = search.attribute.name
-            rows.append((name, search.in_words().removeprefix(f"{name}: ")))
+    rows += _alike(plan.searches_in_words())
     rows.append(("release", f"{plan.rest.describe()}: {plan.error_in_words()}"))
-    rows += [(f"{name}, {records:,} made-up records", text) for name, text in simulated.items()]
+    made_up = _alike(simulated)
+    rows += [(f"{name}, {records:,} made-up records", text) for name, text in made_up]
     rows += [(f"left out: {name}", why) for name, why in plan.left_out.items()]
     return facts(rows)
+
+
+def _alike(texts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """A row for each column, or one for several of which the same is to be said."""
+    names: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        names.setdefault(text, []).append(name)
+    return [
+        (several[0], text)
+        if len(several) == 1
+        else (f"{len(several):,} columns", f"{listing(several)}: {text}")
+        for text, several in names.items()
+    ]
 
 
 def _summary(result: Description) -> Shown:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -286,6 +287,12 @@ def forecast_range(law: RangeLaw, records: int, shape: Shape = "lognormal") -> R
         )
     if isinstance(records, bool) or not isinstance(records, int) or records < 0:
         raise PlanError(f"records must be a whole number of at least 0, got {shown(records)}")
+    return _forecast_range(law, records, shape)
+
+
+@lru_cache(maxsize=256)  # columns that share a budget have one law
+def _forecast_range(law: RangeLaw, records: int, shape: Shape) -> RangeForecast:
+    """`forecast_range` of checked arguments."""
     draws = Draws(f"range|{shape}|{records}|{law.as_json()}")
     sample = min(records, LIMITS.range_sample)
     values = _SHAPES[shape](draws.uniforms(sample), draws.normals(sample))

@@ -24,7 +24,7 @@ docs/proofs/accounting.md).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -56,7 +56,14 @@ from sfumato.release.charts import chart_of
 from sfumato.release.export import checked_path, write_table_csv
 from sfumato.release.release import Release, saved_together, write_record, write_saved
 from sfumato.release.report import report_html, short_frame, summary_html
-from sfumato.run.discover import Discovery, DiscoveryPlan, KindSearch, RangeSearch, plan_discovery
+from sfumato.run.discover import (
+    Discovery,
+    DiscoveryPlan,
+    KindSearch,
+    RangeSearch,
+    Search,
+    plan_discovery,
+)
 from sfumato.run.linear import LinearRun
 from sfumato.run.linear import plan as plan_linear
 from sfumato.run.run_limits import LIMITS
@@ -84,6 +91,8 @@ _BY_FAMILY: Final[dict[str, Kind]] = {
     "date": "datetime",
     "timestamp": "datetime",
 }
+_NO_SEARCH: Final = "nothing has to be discovered"
+_NO_DELTA: Final = "left out, for to discover texts takes a delta"
 _QUARTILES: Final = {"q25": 0.25, "median": 0.5, "q75": 0.75}
 
 
@@ -162,7 +171,7 @@ class DescriptionPlan:
             lines.append(f"  vote       {self.vote.budget.describe()}: {self.vote_in_words()}")
         if self.discovery is not None:
             lines.append(f"  discovery  {self.discovery.budget.describe()}")
-            lines += [f"    {search.in_words()}" for search in self.discovery.searches]
+        lines += [f"    {name}: {text}" for name, text in self.searches_in_words().items()]
         lines.append(f"  release    {self.rest.describe()}: {self.error_in_words()}")
         lines += [f"  left out   {name}: {why}" for name, why in self.left_out.items()]
         return "\n".join(lines)
@@ -187,9 +196,77 @@ class DescriptionPlan:
         """The forecast of the release: of counts, before anything is known of the columns.
 
         Returns:
-            A sentence.
+            A sentence; with the least and the largest error if they depend on a vote.
         """
-        return f"counts with a standard error of about {self.noise:,.3g} records"
+        least, most = (f"{error:,.3g}" for error in self.noise_range)
+        many = least if least == most else f"{least} to {most}"
+        return f"counts with a standard error of about {many} records"
+
+    @property
+    def noise_range(self) -> tuple[float, float]:
+        """The least and the largest `noise` of the kinds that a vote can end in."""
+        errors = [plan.noise for plan in self._outcomes.values()]
+        return min(errors), max(errors)
+
+    @property
+    def _voted(self) -> list[str]:
+        """The columns with a vote."""
+        return [] if self.vote is None else [s.attribute.name for s in self.vote.searches]
+
+    @cached_property
+    def _outcomes(self) -> dict[str, DescriptionPlan]:
+        """The plan for each kind that a vote can end in for its first column; without one itself.
+
+        Whole numbers, others and dates are searched alike. Texts are searched with noise that
+        depends on how many columns are texts: the plan with the largest for them.
+        """
+        voted = self._voted
+        if not voted:
+            return {"": self}
+
+        def ended(texts: int, kind: Kind) -> DescriptionPlan:
+            kinds = dict.fromkeys(voted, kind) | dict.fromkeys(voted[:texts], "category")
+            return replace(self, kinds={**self.kinds, **kinds})
+
+        def people(plan: DescriptionPlan) -> int:
+            first = plan._search(voted[0])
+            return 0 if first is None else int(str(first.forecast()["people_for_half"]))
+
+        few = range(1, min(len(voted), 8) + 1)  # the largest noise is with few texts
+        sizes = sorted({*few, len(voted), *(2**i for i in range(len(voted).bit_length()))})
+        return {
+            "texts": max((ended(texts, "numeric") for texts in sizes), key=people),
+            "numbers or dates": ended(0, "numeric"),
+            "yes or no": ended(0, "boolean"),
+        }
+
+    def _search(self, name: str) -> Search | None:
+        """The search of a column; None if it has none."""
+        searches = () if self.discovery is None else self.discovery.searches
+        return next((search for search in searches if search.attribute.name == name), None)
+
+    def _by_outcome(self, about: Callable[[Search], str]) -> dict[str, str]:
+        """What is to be said of the search of every column, by what a vote on it can end in."""
+        voted, parts = self._voted, []
+        for words, plan in self._outcomes.items() if voted else ():
+            search = plan._search(voted[0])
+            without = _NO_SEARCH if plan.kinds[voted[0]] == "boolean" else _NO_DELTA
+            parts.append(f"if {words}: {without if search is None else about(search)}")
+        said = dict.fromkeys(voted, "; ".join(parts))
+        first = next(iter(self._outcomes.values()))
+        others = ((name, first._search(name)) for name in self.kinds if name not in said)
+        said |= {name: about(search) for name, search in others if search is not None}
+        return {name: said[name] for name in self.kinds if name in said}
+
+    def searches_in_words(self) -> dict[str, str]:
+        """What is searched in every column, and how much that takes.
+
+        Returns:
+            A sentence by column; of one with a vote a sentence for each kind it can end in.
+        """
+        return self._by_outcome(
+            lambda search: search.in_words().removeprefix(f"{search.attribute.name}: ")
+        )
 
     def vote_in_words(self) -> str:
         """Which columns have a vote, and how many records it needs; empty if none has.
@@ -203,34 +280,44 @@ class DescriptionPlan:
         sure = max(int(str(search.forecast()["records_for_97"])) for search in self.vote.searches)
         return (
             f"what the texts of {listing(names)} are, numbers, dates, yes or no, or words; right "
-            f"in 97% of runs with {sure:,} values of a kind. What follows is for the kinds that "
-            "their names say"
+            f"in 97% of runs with {sure:,} values of a kind. What follows is for each kind that it "
+            "can end in, at the worst that the kinds of the others make of it"
         )
 
-    def simulated(self, records: int, shape: str = "lognormal") -> dict[str, str]:
+    def simulated(
+        self, records: int, shape: str = "lognormal", progress: Progress | None = None
+    ) -> dict[str, str]:
         """What discovery may find in so many records of a declared shape; no table is read.
 
         Args:
             records: How many records the table may have.
             shape: That of numbers: ``"normal"``, ``"lognormal"``, ``"pareto"``, ``"uniform"``; keys
                 are taken to follow Zipf's law.
+            progress: Called with how many searches are simulated.
 
         Returns:
-            For every column that is to be discovered, what may come out, in words.
+            For every column that is to be discovered, what may come out, in words; of one with a
+            vote, for each kind that it can end in.
 
         Raises:
             PlanError: The shape is none of these.
         """
-        outlook: dict[str, str] = {}
-        for search in self.discovery.searches if self.discovery else ():
-            name = search.attribute.name
-            if isinstance(search.attribute, OpenRange):
-                ranged: RangeSearch = search  # type: ignore[assignment]
-                outlook[name] = ranged.simulated(records, shape).describe()  # type: ignore[arg-type]
+        searches = len(self.kinds) - len(self._voted) + len(self._outcomes)
+        done = 0
+
+        def outlook(search: Search) -> str:
+            nonlocal done
+            search.in_words()  # is simulated as well, and held
+            if isinstance(search, RangeSearch):
+                text = search.simulated(records, shape).describe()  # type: ignore[arg-type]
             else:
-                sure = search.forecast()["people_for_half"]
-                outlook[name] = _zipf_in_words(records, int(str(sure)))
-        return outlook
+                text = _zipf_in_words(records, int(str(search.forecast()["people_for_half"])))
+            done += 1
+            if progress is not None:
+                progress(done, searches, "forecasting")
+            return text
+
+        return self._by_outcome(outlook)
 
     def as_json(self) -> dict[str, object]:
         """The plan for programs: what `sfumato describe --estimate --json` says.

@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
+from itertools import product
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import sfumato as sf
+from sfumato.domain.draft import Kind
 from sfumato.errors import LedgerError, PlanError, SchemaError, TableError, TooLarge
 
 
@@ -163,6 +168,39 @@ def test_a_plan_reads_no_row_and_says_what_may_be_found():
     assert "Zipf" in simulated["sex"]
     assert "octave" in simulated["income"]
     assert "default range" in plan.simulated(10)["income"]
+
+
+@pytest.mark.parametrize("delta", [0, 1e-6])
+def test_what_a_vote_may_end_in_is_forecast_and_holds_what_it_ends_in(tmp_path, delta):
+    file, steps = tmp_path / "people.csv", []
+    file.write_text("age,q1\n1,2\n")
+    budget = sf.Budget(epsilon=1, delta=delta) if delta else sf.Budget(epsilon=1)
+    plan = sf.plan_description(str(file), budget)
+    simulated = plan.simulated(100_000, progress=lambda *step: steps.append(step))
+    assert set(simulated) == {"age", "q1"}
+    for text in simulated.values():
+        assert ("Zipf" if delta else "takes a delta") in text
+        assert "if numbers or dates: with 100,000 lognormal records" in text
+        assert "if yes or no: nothing has to be discovered" in text
+    assert steps[-1][0] == len(steps) <= steps[-1][1]
+    words = plan.searches_in_words()["q1"]
+    for kinds in product(get_args(Kind), repeat=2):
+        ended = replace(plan, kinds=dict(zip(("age", "q1"), kinds, strict=True)))
+        for search in () if ended.discovery is None else ended.discovery.searches:
+            needed = search.forecast()
+            if "people_for_half" in needed:
+                said = re.search(r"a value that ([\d,]+) people", words)
+                assert needed["people_for_half"] <= int(said[1].replace(",", ""))
+            else:
+                said = re.search(r"fewer than about ([\d,]+) values", words)
+                assert needed["least_records"] <= int(said[1].replace(",", ""))
+    least, most = plan.noise_range
+    for kind in get_args(Kind):
+        ended = replace(plan, kinds={"age": kind, "q1": kind}, vote=plan.vote)
+        assert least <= ended.noise <= most
+    assert f"{least:,.3g} to {most:,.3g} records" in plan.error_in_words()
+    said = sf.plan_description(str(file), budget, kinds={"age": "integer", "q1": "numeric"})
+    assert said.noise_range == (said.noise, said.noise)
 
 
 @pytest.mark.parametrize(
