@@ -29,7 +29,7 @@ from sfumato.cli.output import (
     table,
 )
 from sfumato.errors import BudgetExhausted, SchemaError, SfumatoError, SqlError
-from sfumato.ledger.ledger import Terms, obey_total
+from sfumato.ledger.ledger import LedgerToCreate, Terms, obey_total
 from sfumato.privacy.cost import Cost
 from sfumato.text import STORED, TWO_INTERVALS
 
@@ -108,6 +108,7 @@ def ask(
     The ledger remembers everything: the next call goes on with the same
     session, and the same question gets the same answer for nothing.
     """
+    from sfumato.cli.release_command import made_ledger
     from sfumato.cli.spec import ledger_to_debit
     from sfumato.release.provenance import cost_in_words
 
@@ -149,6 +150,7 @@ def ask(
                     f"({session.left().describe()})."
                 )
             answers = _answers(session, questions, untested, error)
+            made_ledger(ledger, output)
             document, shown = _answers_document(session, answers), _answers_tables(answers)
             remark = session.left().describe()
             if session.is_dummy:
@@ -178,8 +180,8 @@ def _answers(
 
 def _open_ledger(
     spec: SessionSpec, at: LedgerSpec, estimate: bool, yes: bool, stack: ExitStack, output: Output
-) -> Ledger | None:
-    """The ledger of this session; None where nothing is to be spent and there is none yet."""
+) -> Ledger | LedgerToCreate | None:
+    """The ledger, or one that the first debit creates; None if there is none for an estimate."""
     from sfumato.ledger.ledger import Ledger
     from sfumato.vault.tables import name_of, public_name
 
@@ -202,9 +204,9 @@ def _open_ledger(
             f"The ledger {at.path} is created with a total of {total.describe()}, of which this "
             f"session may spend up to {spec.budget.describe()}."
         )
-    ledger = terms.open_or_create(at.path, keep_open=True)
-    stack.callback(ledger.close)
-    return ledger
+    new = LedgerToCreate(terms, at.path, keep_open=True)
+    stack.callback(new.close)
+    return new
 
 
 def _from_file(path: Path | None) -> list[str]:
@@ -240,7 +242,7 @@ class SessionSpec:
     public: str | None
     options: SessionTable
 
-    def open(self, ledger: Ledger | None, *, dummy: bool = False) -> Session:
+    def open(self, ledger: Ledger | LedgerToCreate | None, *, dummy: bool = False) -> Session:
         """Open the session; nothing is spent by that."""
         if self.source is None and not dummy:
             raise SchemaError(

@@ -675,10 +675,11 @@ class LedgerToCreate:
     Args:
         terms: Whose budget it is, and the total.
         place: The path of its file, or a database, where there is none yet.
+        keep_open: Whether it stays open between calls, until who made this closes it.
     """
 
-    def __init__(self, terms: Terms, place: str | Path) -> None:
-        self.terms, self.place = terms, place
+    def __init__(self, terms: Terms, place: str | Path, *, keep_open: bool = False) -> None:
+        self.terms, self.place, self._keep_open = terms, place, keep_open
         self._ledger: Ledger | None = None
 
     @property
@@ -699,8 +700,13 @@ class LedgerToCreate:
     def made(self) -> Ledger:
         """Return the ledger: created, or opened if another process was faster."""
         if self._ledger is None:
-            self._ledger = self.terms.open_or_create(self.place)
+            self._ledger = self.terms.open_or_create(self.place, keep_open=self._keep_open)
         return self._ledger
+
+    def close(self) -> None:
+        """Close the ledger, if it is there."""
+        if self._ledger is not None:
+            self._ledger.close()
 
 
 def raise_command(place: str | Path, total: Budget) -> str:

@@ -36,6 +36,7 @@ from sfumato.errors import (
     TooLarge,
     WorkloadError,
 )
+from sfumato.ledger.ledger import LedgerToCreate
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.random import Draws, WordSource, system_words
@@ -46,7 +47,7 @@ from sfumato.run.linear import Plan
 from sfumato.run.linear import plan as plan_release
 from sfumato.run.spine import Access, Lasting, opened
 from sfumato.session.answering import PendingAnswer, SessionState, caught
-from sfumato.session.epochs import MemoryLedger
+from sfumato.session.epochs import MemoryLedger, SessionLedger, UnmadeLedger
 from sfumato.session.group_questions import GroupAnswer, GroupQuestion, labelled_questions
 from sfumato.session.histogram import Learning, Start
 from sfumato.session.purchases import GroupOffer, Offer, check_error, single_draw
@@ -823,7 +824,7 @@ class SessionPlan(SessionParameters, Lasting):
     def open(
         self,
         table: object,
-        ledger: Ledger | str | Path | None = None,
+        ledger: Ledger | LedgerToCreate | str | Path | None = None,
         *,
         start: Release | Start | None = None,
         public: object = None,
@@ -912,7 +913,9 @@ class SessionPlan(SessionParameters, Lasting):
             if ledger is not None and not _has_begun(ledger, title):
                 ledger.check_unit(self.guarantee.unit)
             exact = ExactQuestions(table, plan.domain, plan.neighbours, plan.unit)
-            paid_by = MemoryLedger() if ledger is None else ledger
+            paid_by: SessionLedger = MemoryLedger() if ledger is None else ledger
+            if ledger is None and isinstance(access.ledger, LedgerToCreate):
+                paid_by = UnmadeLedger(access.ledger)
             state = SessionState(
                 exact,
                 plan,

@@ -57,6 +57,40 @@ def test_without_a_terminal_questions_are_asked_only_with_yes(spec: Path, run: R
     assert run("ask", spec, f"{YOUNG} AND sex = 'Male'", agreed=False).code == 2
 
 
+@pytest.mark.parametrize("scope", ["", "scope = 1\n"])
+def test_what_is_refused_leaves_no_ledger_and_the_first_debit_creates_it(
+    tmp_path: Path, run: Run, scope: str
+) -> None:
+    source = tmp_path / "open.csv"
+    source.write_text('age,note\n1,"x\ny"\n2,z\n')
+    path = tmp_path / "ask.toml"
+    path.write_text(
+        f'[data]\nsource = "{source}"\nneighbours = "add-remove"\n[domain.age]\n'
+        'kind = "integer"\nmin = 0\nmax = 9\n[budget]\nepsilon = 1\n[ledger]\n'
+        f'path = "new.ledger"\ncreate = true\nepsilon = 1\n[session]\n{scope}'
+    )
+    before = sorted(tmp_path.iterdir())
+    unread = run("ask", path, YOUNG, "--yes")
+    assert unread.code == 2
+    assert "--csv csv=rfc4180" in unread.err
+    assert sorted(tmp_path.iterdir()) == before
+    source.write_text("age,note\n1,x\n2,z\n")
+    assert run("ask", path, YOUNG.replace("age", "aeg"), "--yes").code == 2
+    assert scope or sorted(tmp_path.iterdir()) == before  # a scope is measured at opening
+    first = run("ask", path, YOUNG, "--yes", "--json")
+    assert first.code == 0, first.err
+    assert scope or "Created the ledger" in first.err
+    assert (tmp_path / "new.ledger").exists()
+    again = run("ask", path, YOUNG, "--yes", "--json")
+    assert "Created" not in again.err
+    values = [ran.document["answers"][0]["value"] for ran in (first, again)]
+    assert values[0] == values[1]
+    entries = run("ledger", "show", tmp_path / "new.ledger", "--json").document["entries"]
+    assert entries
+    assert all(entry["state"] == "answered" for entry in entries)
+    assert run("ledger", "verify", tmp_path / "new.ledger").code == 0
+
+
 def test_groups_files_and_tables_for_people(spec: Path, run: Run) -> None:
     questions = spec.parent / "questions.sql"
     questions.write_text(f"-- young people\n\n{YOUNG}\n{YOUNG} AND sex = 'Male'\n")
