@@ -37,6 +37,7 @@ from sfumato.errors import (
     WorkloadError,
 )
 from sfumato.ledger.ledger import LedgerToCreate
+from sfumato.ledger.unmade_ledger import UnmadeLedger
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.random import Draws, WordSource, system_words
@@ -47,7 +48,7 @@ from sfumato.run.linear import Plan
 from sfumato.run.linear import plan as plan_release
 from sfumato.run.spine import Access, Lasting, opened
 from sfumato.session.answering import PendingAnswer, SessionState, caught
-from sfumato.session.epochs import MemoryLedger, SessionLedger, UnmadeLedger
+from sfumato.session.epochs import MemoryLedger, SessionLedger
 from sfumato.session.group_questions import GroupAnswer, GroupQuestion, labelled_questions
 from sfumato.session.histogram import Learning, Start
 from sfumato.session.purchases import GroupOffer, Offer, check_error, single_draw
