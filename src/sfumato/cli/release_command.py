@@ -548,7 +548,11 @@ def published(
 
     The document of an adaptive release has the keys of others; those of a forecast are null.
     """
-    from sfumato.release.provenance import constraints_in_words, cost_in_words
+    from sfumato.release.provenance import (
+        constraints_in_words,
+        cost_in_words,
+        first_numbers_in_words,
+    )
 
     forecast = result.estimates.forecast
     made = plan if forecast is None else forecast
@@ -559,6 +563,7 @@ def published(
     }
     text = constraints_in_words(result.provenance)
     constraints = [("constraints", text)] if text else []
+    first = first_numbers_in_words(result.provenance)
     if forecast is not None:
         intervals = result.provenance["intervals"]
         document |= {"intervals": intervals, "constraints": result.provenance["constraints"]}
@@ -587,6 +592,7 @@ def published(
             ("neighbours", neighbours_in_words(made.neighbours, made.unit)),
             ("spent", spent),
             ("mechanism", made.mechanism),
+            *([("measured first", first)] if first else []),
             *rows,
             ("ledger", ledger_in_words(ledger)),
             *((kind, str(path)) for kind, path in files.items()),

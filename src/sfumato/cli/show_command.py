@@ -92,7 +92,10 @@ def _rows(frame: pd.DataFrame) -> Shown:
 
 
 def _facts(release: Release) -> Shown:
+    from sfumato.release.provenance import first_numbers_in_words
+
     record = release.provenance
+    first = first_numbers_in_words(record)
     shown = release.groups[: LIMITS.keys_shown]
     more = len(release.groups) - len(shown)
     return facts(
@@ -100,6 +103,7 @@ def _facts(release: Release) -> Shown:
             ("promise", str(record["guarantee"])),
             ("spent", str(record["cost_in_words"])),
             ("mechanism", str(record["mechanism"])),
+            *([("measured first", first)] if first else []),
             ("created", str(record["created"])),
             ("answers", f"{release.workload.queries:,}"),
             ("groups", "\n".join([*shown, *([f"and {more} more"] if more > 0 else [])])),

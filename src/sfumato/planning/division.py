@@ -49,7 +49,7 @@ import numpy as np
 from sfumato.errors import PlanError
 from sfumato.measurement import LENGTH_BITS, Length
 from sfumato.planning.calibrate import privacy_loss
-from sfumato.planning.forecast import Forecast
+from sfumato.planning.forecast import DividedForecast, FirstNumber, Forecast
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.views import as_asked, cells_of
 from sfumato.privacy.noise_laws import BlockNoise
@@ -59,6 +59,7 @@ from sfumato.types import Array
 __all__ = ["divided", "divided_below", "length_loss", "length_of", "length_told", "records_of"]
 
 
+COUNT, LENGTH = "number of records", "length of pieces of several attributes"
 NOTHING = BlockNoise("gaussian", 2**60, 0)  # noise that hides all: a block that is not measured
 
 
@@ -96,6 +97,7 @@ def divided(
     whole = _loss(planned, planned.noise)
     left = _left(planned, whole, is_counted)
     squares = _expected_squares(strategy, records)
+    law = None
     if length is not None:
         law = _length_law(planned, strategy, records, whole)
         left -= length_loss(planned, law)
@@ -108,7 +110,13 @@ def divided(
         made = _as_planned(planned, left, whole)
     if made is None:
         return forecast
+    first = []
+    if is_counted and made.noise[0] != planned.noise[0]:  # else it is that of the first block
+        first.append(FirstNumber(COUNT, float(records), planned.noise[0]))
+    if length is not None and law is not None:
+        first.append(FirstNumber(LENGTH, length, law))
     made = replace(made, undivided=planned, divided_for=records)
+    made = DividedForecast.of(made, tuple(first))
     if forecast.workload is planned.workload:
         return made
     return as_asked(made, forecast.workload, cells_of(forecast))

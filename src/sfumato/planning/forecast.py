@@ -10,7 +10,7 @@ records, and intervals are as much wider as the bias asks for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from math import sqrt
@@ -43,8 +43,10 @@ __all__ = [
     "Candidates",
     "Coefficients",
     "CombinationError",
+    "DividedForecast",
     "ErrorPart",
     "Factors",
+    "FirstNumber",
     "Forecast",
     "GroupForecast",
     "ShareForecast",
@@ -236,6 +238,15 @@ class Spread:
         return np.asarray(np.where(errors > 0, half, biases), dtype=np.float64)
 
 
+@dataclass(frozen=True, slots=True)
+class FirstNumber:
+    """A noisy number that was measured before the budget was divided: of what, and its noise."""
+
+    name: str
+    value: float
+    law: BlockNoise
+
+
 @dataclass(frozen=True, eq=False)
 class Forecast:
     """A chosen strategy with its noise, what it costs and how well it will answer.
@@ -261,6 +272,11 @@ class Forecast:
     may_drop_records: bool = False
     undivided: Forecast | None = None
     divided_for: int | None = None
+
+    @property
+    def first_numbers(self) -> tuple[FirstNumber, ...]:
+        """The numbers that were paid for to divide the budget: see `DividedForecast`."""
+        return ()
 
     @property
     def mechanism(self) -> str:
@@ -739,6 +755,24 @@ def combination_error(
     is_gaussian = forecast.strategy.noise == "gaussian" or fourth == 0
     shape = np.inf if is_gaussian else second**2 / fourth
     return CombinationError(sqrt(second), shape, bias, forecast.tails)
+
+
+@dataclass(frozen=True, eq=False)
+class DividedForecast(Forecast):
+    """A forecast whose budget was divided for ``first_numbers``, which were measured to divide it.
+
+    A class of its own, so that what is stored of other forecasts stays as it was.
+    """
+
+    first_numbers: tuple[FirstNumber, ...] = ()
+
+    @classmethod
+    def of(cls, forecast: Forecast, first: tuple[FirstNumber, ...]) -> Forecast:
+        """The forecast with these numbers; itself where there are none."""
+        if not first:
+            return forecast
+        parts = {f.name: getattr(forecast, f.name) for f in fields(Forecast)}
+        return cls(**parts, first_numbers=first)
 
 
 def drawn_noise(forecast: Forecast, source: Draws, count: int) -> Iterator[Array]:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCKS_FILE",
     "CUT_SCHEMA",
+    "FIRST_SCHEMA",
     "GROUPS_FILE",
     "NOISE_INTERVALS",
     "PRODUCTS",
@@ -63,6 +64,7 @@ __all__ = [
     "cost_in_words",
     "fact_sheet",
     "facts_of",
+    "first_numbers_in_words",
     "full_lists",
     "guarantee",
     "projection_in_words",
@@ -76,6 +78,8 @@ SCHEMA: Final = "sfumato provenance 1"
 CUT_SCHEMA: Final = "sfumato provenance 2"
 """As the first, with lists of which only the first entries are here: see ``cut``."""
 BLOCKS_FILE: Final = "blocks.parquet"
+FIRST_SCHEMA: Final = "sfumato provenance 3"
+"""As the others, with ``measured_first``: numbers that the budget was divided for."""
 GROUPS_FILE: Final = "groups.parquet"
 NOISE_INTERVALS: Final = "from the law of the noise: they hold with the stated probability or more"
 
@@ -145,6 +149,7 @@ def provenance_of(
         "intervals": intervals,
         **_settled(forecast, rows, entry),
         **_cut(blocks, forecast),
+        **_measured_first(forecast),
     }
     return {**record, **{k: v for k, v in facts.items() if record.get(k) is None}}
 
@@ -206,6 +211,30 @@ def _cut(blocks: Sequence[Block], forecast: Forecast) -> dict[str, object]:
     return {"schema": CUT_SCHEMA, "cut": cut}
 
 
+def _measured_first(forecast: Forecast) -> dict[str, object]:
+    """What was measured before the budget was divided, with its value; empty where nothing was.
+
+    The number of records is rounded down, and at least the standard error of its noise.
+    """
+    if not forecast.first_numbers:
+        return {}
+    numbers = [
+        {"block": n.name, "attributes": [], "values": 1, **_law(n.law), "value": n.value}
+        for n in forecast.first_numbers
+    ]
+    return {"schema": FIRST_SCHEMA, "measured_first": numbers}
+
+
+def first_numbers_in_words(provenance: Mapping[str, object]) -> str:
+    """The noisy numbers for which the budget was divided, in one line; empty where none were."""
+    numbers = provenance.get("measured_first")
+    if not isinstance(numbers, list):
+        return ""
+    return "; ".join(
+        f"{n['block']} {n['value']:,.4g} (standard error {n['scale']:,.3g})" for n in numbers
+    )
+
+
 def full_lists(forecast: Forecast) -> dict[str, list[dict[str, object]]]:
     """The lists that the record has not whole, by the name of the file that holds them."""
     blocks = _blocks(forecast)
@@ -243,6 +272,7 @@ def _settled(plan: Promised, rows: int | None, entry: Entry | None) -> dict[str,
 def facts_of(forecast: Forecast, rows: int | None) -> dict[str, object]:
     """What a record says that follows from a forecast alone, whatever words it is said in."""
     return {
+        **_measured_first(forecast),
         "budget": forecast.budget.as_json(),
         "neighbours": forecast.neighbours,
         "privacy_unit": forecast.unit and forecast.unit.as_json(),
@@ -641,7 +671,11 @@ def _mechanism(provenance: Mapping[str, object]) -> str:
     noise = provenance["noise"]
     laws = sorted({str(n["law"]) for n in noise}) if isinstance(noise, list) else []
     drawn = f"discrete {' and '.join(law.capitalize() for law in laws)} noise" if laws else "noise"
-    return f"Mechanism {provenance['mechanism']}: {drawn} on linear measurements of the table."
+    said = f"Mechanism {provenance['mechanism']}: {drawn} on linear measurements of the table."
+    first = first_numbers_in_words(provenance)
+    if not first:
+        return said
+    return f"{said} Measured before them, with noise and as part of the cost: {first}."
 
 
 def _planning(provenance: Mapping[str, object]) -> str:
@@ -650,20 +684,27 @@ def _planning(provenance: Mapping[str, object]) -> str:
             f"What is measured was {provenance['strategy']}; these choices are private and part "
             "of the cost. All else was fixed from the queries, the domain and the budget."
         )
-    return (
+    planned = (
         "The mechanism and its parameters were planned from the queries, the domain and the "
         "budget, without the data."
+    )
+    if not first_numbers_in_words(provenance):
+        return planned
+    return (
+        f"{planned} The budget was divided between tables by what was measured first, with noise."
     )
 
 
 def _accuracy(provenance: Mapping[str, object]) -> str:
     forecast, certificate = provenance["forecast"], provenance["certificate"]
     said = []
+    is_divided = "measured_first" in provenance
+    when = "the tables were measured" if is_divided else "the budget was spent"
     if isinstance(forecast, Mapping):
         said.append(
             f"{forecast['queries']:,} answers, with a typical error (root mean square) of "
             f"{forecast['rmse']:.4g} and a largest one of {forecast['largest']:.4g} before any "
-            "post-processing, known before the budget was spent."
+            f"post-processing, known before {when}."
         )
     if isinstance(certificate, float | int):
         said.append(

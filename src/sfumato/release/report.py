@@ -40,7 +40,12 @@ from sfumato.release.answers import (
 from sfumato.release.charts import chart_of, chosen_groups
 from sfumato.release.labels import DERIVED_NUMBERS, SECOND_MOMENTS, axes_of, label_text
 from sfumato.release.linear_estimates import LinearEstimates
-from sfumato.release.provenance import constraints_in_words, cost_in_words, provenance_json
+from sfumato.release.provenance import (
+    constraints_in_words,
+    cost_in_words,
+    first_numbers_in_words,
+    provenance_json,
+)
 from sfumato.release.release_limits import LIMITS
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
@@ -386,8 +391,10 @@ def _reading(release: Release, level: float) -> str:
         "The width depends on the plan only, not on the people in the table."
         if divided_for is None
         else f"The budget was divided between tables for about {divided_for:,} records; the width "
-        "depends on the plan and on that number only."
+        "depends on the plan and on numbers that are public only."
     )
+    first = first_numbers_in_words(release.provenance)
+    width += f" To divide it, these were measured first, with noise: {escape(first)}." * bool(first)
     held = (
         f"Its interval from <i>low</i> to <i>high</i> holds the true number with probability "
         f"{level:.4g}: of a hundred answers, about {100 * (1 - level):.3g} lie outside theirs. "

@@ -33,7 +33,7 @@ from sfumato.release.estimates import Estimates
 from sfumato.release.learned import LearnedEstimates
 from sfumato.release.linear_estimates import LinearEstimates
 from sfumato.release.object_file import FORMAT, OBJECTS, RECORD, ObjectReader, file_digest
-from sfumato.release.provenance import CUT_SCHEMA, SCHEMA, facts_of
+from sfumato.release.provenance import CUT_SCHEMA, FIRST_SCHEMA, SCHEMA, facts_of
 from sfumato.release.release import SAVED, Release
 from sfumato.release.release_limits import LIMITS
 from sfumato.text import shown
@@ -155,7 +155,7 @@ class _Saved:
         def read() -> Release:
             with self._opened() as file:
                 provenance = json.loads(file.read(RECORD))
-                if provenance.get("schema") not in (SCHEMA, CUT_SCHEMA):
+                if provenance.get("schema") not in (SCHEMA, CUT_SCHEMA, FIRST_SCHEMA):
                     raise KeyError("provenance")
                 parts = ObjectReader(self.head, file).release()
             estimates, budget, cost = (parts[n] for n in ("estimates", "budget", "cost"))

@@ -223,11 +223,17 @@ class Plan(ReleasePlan["Release"]):
             return ""
         aside = "project=False keeps these errors"
         if self.likely_records is not None:
-            made = self.divided(self.likely_records)
+            made = self._as_released(self.likely_records)
             if made.forecast.undivided is None:
                 return ""
+            depends = (
+                " and how far attributes depend on each other, which it measures (here of made-up "
+                "records)"
+                if made.forecast.first_numbers
+                else ""
+            )
             return (
-                f"divided for {self.likely_records:,} records in a release: typical error "
+                f"divided for {self.likely_records:,} records{depends} in a release: typical error "
                 f"{made.rmse:,.2f} counts before projection, with less on tables of few "
                 f"attributes; {aside}"
             )
@@ -586,9 +592,9 @@ class Plan(ReleasePlan["Release"]):
         Returns:
             The bound, and the error on made-up data.
         """
-        from sfumato.study.projection_forecast import after_projection
+        from sfumato.study.projection_forecast import after_projection, check_records
 
-        return after_projection(self.divided(records).forecast, records)
+        return after_projection(self._as_released(check_records(records)).forecast, records)
 
     def resources(self, records: int | None = None, engine: EngineName = "duckdb") -> Resources:
         """Scans, cells, memory and rough times of every step of a release; opens no table.
@@ -651,12 +657,30 @@ class Plan(ReleasePlan["Release"]):
             is_counted: Whether it is a noisy count that was paid for from the same budget.
 
         Returns:
-            The plan, whose forecast is that of the new division; this one where nothing is gained,
-            or the plan is for one mechanism, for one error or for anything but marginals.
+            The plan, whose forecast is that of the new division, where a release measures no length
+            beside the number of records; this one where nothing is gained, or the plan is for one
+            mechanism, for one error or for anything but marginals.
         """
         if not self._may_divide:
             return self
         return replace(self, forecast=divided(self.forecast, records, is_counted=is_counted))
+
+    def _as_released(self, records: int) -> Plan:
+        """This plan, divided as by a release of so many records, which are made up.
+
+        The number that is counted, and the length that is measured, are those without their noise.
+        """
+        from sfumato.study.projection_forecast import made_up_length
+
+        if not (self._may_divide and self.forecast.is_divisible):
+            return self
+        is_counted = self.likely_records is None and not self.total_is_public
+        likely = records if self.likely_records is None else self.likely_records
+        likely = records_of(self.forecast, float(likely)) if is_counted else likely
+        wanted = length_of(self.forecast, likely, is_counted=is_counted)
+        length = None if wanted is None else made_up_length(self.forecast, records, wanted)
+        made = divided(self.forecast, likely, is_counted=is_counted, length=length)
+        return replace(self, forecast=made)
 
     @property
     def _may_divide(self) -> bool:

@@ -27,14 +27,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, inf, isfinite, log, sqrt
+from math import ceil, floor, inf, isfinite, ldexp, log, prod, sqrt
 
 import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.measurement import Measured
+from sfumato.measurement import LENGTH_BITS, Length, Measured
 from sfumato.planning.calibrate import calibrate
 from sfumato.planning.forecast import Forecast, drawn_noise
 from sfumato.planning.mechanisms import MECHANISMS
@@ -69,8 +69,10 @@ __all__ = [
     "ProjectionForecast",
     "WidthSplit",
     "after_projection",
+    "check_records",
     "forecast_projection",
     "gaussian_noise",
+    "made_up_length",
 ]
 
 
@@ -421,12 +423,7 @@ def after_projection(
 
     Privacy: a function of public inputs; a guess of the number of records, not a count, is asked.
     """
-    if isinstance(records, bool) or not isinstance(records, int | np.integer):
-        raise PlanError(f"records must be a whole number of 1 or more, got {records!r}")
-    most = LIMITS.forecast_records
-    if not 1 <= records <= most:
-        raise PlanError(f"records must be from 1 to {most:,}, got {records!r}")
-    n, work = int(records), forecast.workload
+    n, work = check_records(records), forecast.workload
     if forecast.strategy.records is not None:
         return AfterProjection(
             n, forecast.rmse, forecast.rmse, None, 0, "answers with a bias are not tried out"
@@ -446,6 +443,63 @@ def after_projection(
     if share is None:
         return AfterProjection(n, without, bound, None, runs, note)
     return AfterProjection(n, without, bound, min(bound, without * sqrt(share)), runs, note, model)
+
+
+def check_records(records: object) -> int:
+    """A number of records to forecast for; refused if it is none."""
+    if isinstance(records, bool) or not isinstance(records, int | np.integer):
+        raise PlanError(f"records must be a whole number of 1 or more, got {records!r}")
+    most = LIMITS.forecast_records
+    if not 1 <= records <= most:
+        raise PlanError(f"records must be from 1 to {most:,}, got {records!r}")
+    return int(records)
+
+
+def made_up_length(forecast: Forecast, records: int, length: Length) -> float | None:
+    """The length that a release would measure of the made-up records, before its noise.
+
+    Of the first release that `after_projection` tries out: noise adds nothing to it in the mean.
+
+    Args:
+        forecast: The plan, of marginals, before its budget is divided.
+        records: How many records there are.
+        length: What counts of every block, and the grid.
+
+    Returns:
+        The length; None where the queries are too many for anything to be tried out.
+    """
+    work, planned = forecast.workload, forecast.in_normal_form
+    if work.queries > LIMITS.forecast_queries:
+        return None
+    domain = planned.workload.domain
+    if not is_listed(work) or work.domain.digest() != domain.digest():  # or over other cells
+        work = planned.workload
+    codes = _made_up_codes(work, forecast.mechanism, records)
+    drawn, square = codes.shape[1], 0.0
+    for block, weight in zip(planned.strategy.blocks, length.weights, strict=True):
+        if weight:
+            rows = [domain.names.index(name) for name in block.term.attributes]
+            cells = np.ravel_multi_index(tuple(codes[rows]), block.term.shape)
+            table = np.bincount(cells, minlength=prod(block.term.shape)).astype(np.float64)
+            values = block.term.apply(table)
+            square += ldexp(weight, -2 * LENGTH_BITS) * float(np.dot(values, values))
+    bits = length.noise.grid_bits
+    steps = floor(ldexp(sqrt(square), bits))
+    return ldexp(steps, -bits) * (records / float(drawn))
+
+
+def _made_up_codes(work: Workload, mechanism: str, n: int) -> Integers:
+    """The cells of the records of the first made-up table, attribute by attribute."""
+    label = f"made up {work.digest()} {mechanism} {n}"
+    if not is_listed(work):
+        return _typical(work.domain, min(n, LIMITS.records_drawn), f"{label} 0")
+    grid = Grid.of(objective_fit(work, [np.zeros(t.rows) for t in work.terms]))
+    counts = _counts_of(_skewed(grid.size, label), n, f"{label} 0")
+    merged = np.unravel_index(np.repeat(np.arange(grid.size), counts), grid.shape)
+    out = np.zeros((len(work.domain.names), int(counts.sum())), dtype=np.int64)
+    for name, places, cells in zip(grid.names, merged, grid.representatives, strict=True):
+        out[work.domain.names.index(name)] = cells[places]
+    return out
 
 
 def _weights(workload: Workload) -> Array:
@@ -626,8 +680,12 @@ def _skewed(size: int, label: str) -> Array:
 
 def _made_up(quadratic: Quadratic, shares: Array, n: int, label: str) -> Array:
     """The answers to n made-up records."""
-    count = min(n, LIMITS.records_drawn)
-    drawn = Draws(label).counts(shares, count)
+    drawn = _counts_of(shares, n, label)
     cells = np.flatnonzero(drawn)
-    weights = drawn[cells].astype(np.float64) * (n / count)
+    weights = drawn[cells].astype(np.float64) * (n / min(n, LIMITS.records_drawn))
     return quadratic.answers(quadratic.stack_of(cells, weights))
+
+
+def _counts_of(shares: Array, n: int, label: str) -> Integers:
+    """How many of n made-up records, or of as many as are drawn, fall in each cell."""
+    return Draws(label).counts(shares, min(n, LIMITS.records_drawn))

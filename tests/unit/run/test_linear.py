@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import sfumato as sf
+from sfumato.cli import show_command
 from sfumato.domain.attributes import Integer
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, TableError, TooLarge
 from sfumato.ledger.ledger import Ledger
 from sfumato.measurement import Measured
 from sfumato.planning.division import length_of
+from sfumato.planning.forecast import Forecast
+from sfumato.release.provenance import facts_of, provenance_of
 from sfumato.run import linear
+from sfumato.study import projection_forecast
+from sfumato.study.projection_forecast import after_projection
+from sfumato.vault.mechanisms import measure
 from sfumato.workload.workload_limits import LIMITS
 from tests.shared.ledger_home import made
 
@@ -240,6 +247,69 @@ def test_what_is_told_of_a_length_divides_a_stored_measurement_again(few, tmp_pa
     assert again.is_stored
     pd.testing.assert_frame_equal(first.answers(), again.answers())
     assert divided_for(again) == divided_for(first) == told["records"]
+    # Every number that was measured is in the record, also of what is read again.
+    law = asked[-1].noise
+    records, length = first.provenance["measured_first"]
+    assert records["block"] == "number of records"
+    assert (records["value"], records["scale"]) == (told["records"], plan.noise[0].scale)
+    assert length["block"] == "length of pieces of several attributes"
+    assert length["value"] == told["length"][0] * 2.0 ** -told["length"][1]
+    assert (length["scale"], length["scale_in_grid_steps"]) == (law.scale, law.units)
+    assert again.provenance["measured_first"] == [records, length]
+    assert f"{length['value']:,.4g}" in first.fact_sheet()
+    assert "these were measured first" in first.report()
+    first.save(tmp_path / "saved")
+    read = sf.read_release(tmp_path / "saved", path)
+    assert read.provenance == first.provenance
+    shown = CliRunner().invoke(show_command.app, [str(tmp_path / "saved")])
+    assert "measured first" in shown.output
+    # Releases that earlier versions saved have no such numbers, and their records stay as they are.
+    parts = {f.name: getattr(read.forecast, f.name) for f in fields(Forecast)}
+    former = Forecast(**parts)
+    assert former.divided_for == told["records"]
+    record = provenance_of(former, rows=None, projection="none")
+    assert (record["schema"], "measured_first" in record) == ("sfumato provenance 1", False)
+    assert "measured_first" not in facts_of(former, None)
+
+
+@pytest.mark.parametrize(
+    ("domain", "is_listed"), [(MANY, True), (sf.Domain({f"q{i}": 8 for i in range(8)}), False)]
+)
+@pytest.mark.parametrize("how", ["counted", "guessed", "public"])
+def test_a_forecast_and_a_release_of_its_table_divide_alike(domain, is_listed, how, monkeypatch):
+    """On the made-up records themselves, counted and measured without noise."""
+    records = 1_000
+    if how == "public":
+        sizes = dict(zip(domain.names, domain.shape, strict=True))
+        domain = sf.Domain(sizes, records="all-inside")
+    work = sf.marginals(domain, 2)
+    neighbours = "replace-one" if how == "public" else "add-remove"
+    plan = sf.plan(work, LITTLE, neighbours, records=900 if how == "guessed" else None)
+    forecasts = []
+
+    def noted(forecast, n):
+        forecasts.append(forecast)
+        return after_projection(forecast, n, steps=1)
+
+    monkeypatch.setattr(projection_forecast, "after_projection", noted)
+    plan.projected(records)
+    (forecast,) = forecasts
+    codes = projection_forecast._made_up_codes(work, plan.mechanism, records)
+    assert projection_forecast.is_listed(work) == is_listed
+    table = pd.DataFrame(dict(zip(domain.names, codes, strict=True)))
+    monkeypatch.setattr(measure, "block_noise", lambda _, size, __: np.zeros(size, dtype=np.int64))
+    release = plan.release(table)
+    assert release.forecast.first_numbers == forecast.first_numbers
+    assert release.forecast.noise == forecast.noise
+    assert any("length" in number.name for number in forecast.first_numbers)
+    assert plan.divided(records).forecast.noise != forecast.noise  # the twin: without a length
+
+
+def test_nothing_is_measured_first_where_the_number_of_records_is_a_guess(few):
+    plan = sf.plan(sf.marginals(MANY, 1), LITTLE, records=350)  # no pieces of several attributes
+    record = plan.release(few).provenance
+    assert "measured_first" not in record
+    assert record["schema"] == "sfumato provenance 1"
 
 
 @pytest.mark.parametrize("records", [0, -1, 2.5, True, "many"])
