@@ -46,12 +46,16 @@ Kind = Literal["category", "boolean", "integer", "numeric", "datetime"]
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A kind, and what goes without saying for such a name; ``is_default`` if no rule knows it."""
+    """A kind, and what goes without saying for such a name; ``is_default`` if no rule knows it.
+
+    ``is_identifier``: of texts; of whole numbers only where ``is_number_of_record``, too.
+    """
 
     kind: Kind
     bounds: tuple[int, int] | None = None
     public_list: str | None = None
     is_identifier: bool = False
+    is_number_of_record: bool = False
     is_default: bool = False
 
 
@@ -86,6 +90,7 @@ _IDENTIFIERS: Final = _set(
     "address street comment comments description text title notes note ticket account username "
     "plate vin image picture"
 )
+_RECORD_NUMBERS: Final = _set("id ids uuid guid")
 _CATEGORIES: Final = _set(
     "code type class category group status zip zipcode postcode postal plz postleitzahl sex "
     "gender race ethnicity color colour kind brand make model city county region district "
@@ -138,7 +143,8 @@ def guessed(name: str) -> Guess:
             return _WELL_KNOWN[whole]
     first, last = words[0], words[-1]
     if last in _IDENTIFIERS:
-        return Guess("category", is_identifier=True)
+        is_number = last in _RECORD_NUMBERS
+        return Guess("category", is_identifier=True, is_number_of_record=is_number)
     if len(words) > 1 and first in _TRUTH_STARTS:
         return Guess("boolean")
     if len(words) > 1 and last in _NUMBERED and first not in _WHOLE_STARTS:

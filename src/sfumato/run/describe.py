@@ -1103,21 +1103,10 @@ def _chosen(
     kind: Kind | None
     for name in names:
         kind = kinds[name] if name in kinds else _kind_of(table, name)
-        if unit is not None and name == unit.column:
-            left_out[name] = "the privacy unit: each of its values belongs to one person"
-        elif kind == "category" and name not in kinds and guessed(name).is_identifier:
-            left_out[name] = (
-                "its name says that it holds identifiers, of which nothing can be published; if it "
-                f"does not, say what it holds: kinds={{{name!r}: 'category'}}"
-            )
-        elif kind is None:
-            has_none = "null" in re.findall("[a-z]+", str(table.types[name]).lower())[-1:]
-            left_out[name] = (
-                "of a type without values: all of it is missing"
-                if has_none
-                else f"of type {table.types[name]}, which has neither keys nor a range"
-            )
-        else:
+        why = _left_out(table, name, kind, name in kinds, unit)
+        if why:
+            left_out[name] = why
+        elif kind is not None:
             chosen[name] = kind
     if not chosen:
         raise TableError(
@@ -1130,6 +1119,43 @@ def _chosen(
             "be at a time, for they share one budget; choose with columns=[...]"
         )
     return chosen, left_out
+
+
+def _left_out(
+    table: Table, name: str, kind: Kind | None, is_said: bool, unit: PrivacyUnit | None
+) -> str:
+    """Why a column is not described, by its name, type and constraints; empty if it is."""
+    if unit is not None and name == unit.column:
+        return "the privacy unit: each of its values belongs to one person"
+    if is_said:
+        return ""
+    of_type: Any = table.types[name]
+    is_number = kind == "integer" and name not in table.untyped
+    is_named_so = is_number and guessed(name).is_number_of_record
+    if name in table.unique or of_type.is_uuid():
+        why = "it has a constraint PRIMARY KEY or UNIQUE" if name in table.unique else "UUIDs"
+        return (
+            f"identifiers ({why}), of which nothing can be published; if it is wanted all the "
+            f"same, say what it holds: kinds={{{name!r}: {kind or 'category'!r}}}"
+        )
+    if is_named_so or (kind == "category" and guessed(name).is_identifier):
+        return (
+            "its name says that it holds identifiers, of which nothing can be published; if it "
+            f"does not, say what it holds: kinds={{{name!r}: 'category'}}"
+        )
+    if kind is not None:
+        return ""
+    if "null" in re.findall("[a-z]+", str(of_type).lower())[-1:]:
+        return "of a type without values: all of it is missing"
+    if of_type.is_interval():
+        return (
+            'durations, which a schema counts in a unit: kind = "numeric" with duration = '
+            '"hour", min and max, for example'
+        )
+    if of_type.is_struct():
+        fields = [f"{name}.{field}" for field in of_type.fields]
+        return f"records of named fields, which are columns of their own: {listing(fields)}"
+    return f"of type {of_type}, which has neither keys nor a range"
 
 
 def _kind_of(table: Table, name: str) -> Kind | None:

@@ -51,7 +51,7 @@ from sfumato.domain.discovery import (
 from sfumato.domain.domain_limits import LIMITS as DOMAIN_LIMITS
 from sfumato.domain.draft import Kind
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
-from sfumato.errors import PlanError
+from sfumato.errors import PlanError, TableError
 from sfumato.planning.adaptive_costs import moves_of
 from sfumato.planning.discovery_plans import (
     RangeForecast,
@@ -343,9 +343,19 @@ class KeySearch:
         )
 
     def count(self, table: Table) -> ExactKeys:
-        """The keys of the table, exact, in the vault."""
+        """The keys of the table, exact, in the vault; refused where the schema says it is in vain.
+
+        Raises:
+            TableError: A constraint says that no two records share a value.
+        """
         from sfumato.vault.mechanisms.searches import read_keys
 
+        unique = [name for name in self.attribute.columns if name in table.unique]
+        if unique:
+            raise TableError(
+                f"{table.name}: by a constraint (PRIMARY KEY or UNIQUE) no two records share a "
+                f"value of {unique[0]!r}, so nothing was spent, for none can be found; leave it out"
+            )
         return read_keys(table, self.attribute.columns, self.unit)
 
     def draw(self, exact: object, random: WordSource) -> Findings:

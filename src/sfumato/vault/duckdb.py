@@ -21,6 +21,7 @@ from sfumato.vault.engine import (
     EXACT_DIGITS,
     Columns,
     Engine,
+    EngineTable,
     before_rows,
     fresh_name,
     quoted,
@@ -211,6 +212,16 @@ class DuckDB(Engine):
         query = f"SELECT table_type FROM information_schema.tables WHERE {conditions}"  # noqa: S608
         kinds = self.fetch_texts(query)
         return bool(kinds) and set(kinds) <= {"BASE TABLE", "LOCAL TEMPORARY"}
+
+    def unique(self, schema: str, table: str) -> frozenset[str]:
+        """The columns of the attached file of which, by a constraint, no two rows share a value."""
+        query = (
+            "SELECT constraint_column_names[1] FROM duckdb_constraints() "  # noqa: S608 - quoted
+            "WHERE database_name = 'source' AND constraint_type IN ('PRIMARY KEY', 'UNIQUE') "
+            f"AND len(constraint_column_names) = 1 AND schema_name = {quoted_text(schema)} "
+            f"AND table_name = {quoted_text(table)}"
+        )
+        return frozenset(self.fetch_texts(query))
 
     def attached(self, schema: str, table: str) -> str:
         """One table of the attached file."""
@@ -450,8 +461,8 @@ def with_durations(paths: Sequence[str], rows: str, engine: DuckDB) -> str:
     return engine.view(f"SELECT * REPLACE ({replaced}) FROM {rows}")  # noqa: S608
 
 
-def duckdb_table(paths: Sequence[str], table: str, engine: DuckDB) -> tuple[str, bool]:
-    """A view of one table of a DuckDB file, named or the only one; and whether that is a view."""
+def duckdb_table(paths: Sequence[str], table: str, engine: DuckDB) -> EngineTable:
+    """One table of a DuckDB file, named or the only one."""
     path, there = _attached(paths, engine)
     if not table and len(there) != 1:
         raise TableError(
@@ -465,10 +476,13 @@ def duckdb_table(paths: Sequence[str], table: str, engine: DuckDB) -> tuple[str,
             f"{did_you_mean(full_name, there)}"
         )
     schema, _, name = full_name.partition(".")
-    return sealed(
-        lambda: (engine.attached(schema, name), not engine.is_stored("source", schema, name)),
-        f"the table {shown(full_name)} cannot be opened",
-    )
+
+    def opened() -> EngineTable:
+        may_drop, unique = not engine.is_stored("source", schema, name), engine.unique(schema, name)
+        rows = engine.attached(schema, name)
+        return EngineTable(engine, rows, engine.types(rows), may_drop, unique)
+
+    return sealed(opened, f"the table {shown(full_name)} cannot be opened")
 
 
 def _attached(paths: Sequence[str], engine: DuckDB) -> tuple[str, list[str]]:

@@ -292,13 +292,15 @@ def fresh_name() -> str:
 class EngineTable:
     """A table in its engine: what stands after FROM, its columns, and whether it is a query.
 
-    ``may_drop_records`` is False only where the rows are known to be stored one for each record.
+    ``may_drop_records`` is False only where the rows are known to be stored one for each record;
+    ``unique`` are the columns of which, by a constraint, no two records share a value.
     """
 
     engine: Engine
     rows: str
     types: Mapping[str, dt.DataType]
     may_drop_records: bool = True
+    unique: frozenset[str] = frozenset()
 
 
 def unreadable(name: str, query: str | None) -> str:

@@ -156,6 +156,17 @@ class Postgres(Engine):
         """Forget a temporary table."""
         self.run(f"DROP TABLE IF EXISTS pg_temp.{name}")
 
+    def unique(self, relation: str) -> frozenset[str]:
+        """The columns of which no two rows share a value, by PRIMARY KEY or a unique index."""
+        query = (
+            "SELECT a.attname::text FROM pg_index i JOIN pg_attribute a "
+            "ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] "
+            "WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid "
+            "AND i.indnkeyatts = 1 AND i.indpred IS NULL"
+        )
+        rows = sealed(lambda: self.rows(query, [relation]), "the catalogue cannot be read")
+        return frozenset(str(row[0]) for row in rows)
+
     def is_stored(self, relation: str) -> bool:
         """Whether a relation has a row for each record whatever it holds, by the catalogue.
 
@@ -283,10 +294,11 @@ def open_postgres(source: PostgresSource, query: str | None) -> EngineTable:
         rows = f"({query})" if query is not None else _relation(engine, source)
         types = sealed(lambda: engine.types(rows), unreadable(source.public_name, query))
         is_query = query is not None or not engine.is_stored(rows)
+        unique = frozenset() if query is not None else engine.unique(rows)
     except TableError:
         engine.close()
         raise
-    return EngineTable(engine, rows, types, is_query)
+    return EngineTable(engine, rows, types, is_query, unique)
 
 
 def _connected(source: PostgresSource) -> Postgres:

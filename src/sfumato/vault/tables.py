@@ -153,6 +153,8 @@ class Table:
 
     ``has_unreadable``: a column without a type is null where the record could not be read, and
     nowhere else (CSV, JSON lines); what a record leaves out is an empty text.
+
+    ``unique``: the columns of which no two records share a value, by a constraint of the database.
     """
 
     __slots__ = (
@@ -170,6 +172,7 @@ class Table:
         "source",
         "texts",
         "types",
+        "unique",
         "untyped",
     )
 
@@ -186,6 +189,7 @@ class Table:
         batches: Callable[[Sequence[str]], ArrowBatches | None] | None = None,
         texts: TextRules | None = None,
         has_unreadable: bool = False,
+        unique: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
         self.engine = engine
@@ -194,6 +198,7 @@ class Table:
         self.may_drop_records = may_drop_records
         self.texts = TextRules() if texts is None else texts
         self.has_unreadable = has_unreadable
+        self.unique = unique
         self._read, self._careful, self._batches = read, careful, batches
         # The encoded records of the last count, and the key that chooses the rows of a privacy
         # unit: kept here, so that all counts of one release describe the same records.
@@ -250,6 +255,7 @@ class Table:
             batches=self._batches,
             texts=self.texts,
             has_unreadable=self.has_unreadable,
+            unique=self.unique,
         )
         table.origin, table.source = self.origin or self, self.source
         return table
@@ -362,6 +368,7 @@ def _in_engine(name: str, opened: EngineTable) -> Table:
         frozenset(),
         _reader(rows),
         may_drop_records=opened.may_drop_records,
+        unique=opened.unique,
     )
     if not isinstance(opened.engine, DuckDB):
         weakref.finalize(table, _closed, opened.engine)
@@ -395,14 +402,15 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
             return _from_sheet(name, files)
         return _from_csv(name, files.paths, CsvSource(source))
     engine = _started()
-    is_query = query is not None
+    is_query, unique = query is not None, frozenset[str]()
     try:
         if query is not None:
             rows = query_view(files, query, engine)
         elif files.kind == "parquet":
             rows = with_durations(files.paths, parquet_table(files.paths, engine), engine)
         else:
-            rows, is_query = duckdb_table(files.paths, files.table, engine)
+            opened = duckdb_table(files.paths, files.table, engine)
+            rows, is_query, unique = opened.rows, opened.may_drop_records, opened.unique
     except TableError:
         engine.close()  # an error may be kept for long, and the file with it
         raise
@@ -418,6 +426,7 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
         may_drop_records=is_query,
         careful=_parquet_reader(files.paths, engine, types, stored) if is_plain else None,
         batches=_parquet_batches(files.paths, types) if is_plain else None,
+        unique=unique,
     )
     weakref.finalize(table, _closed, engine)
     return table

@@ -11,6 +11,7 @@ from typing import get_args
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import sfumato as sf
@@ -248,6 +249,22 @@ def test_identifiers_and_the_unit_are_left_out_before_anything_is_spent():
     )
     assert set(plan.left_out) == {"user_id", "name", "sex"}
     assert "identifiers" in plan.left_out["user_id"]
+    numbers = people(20).assign(userId=range(20), visits=range(20))[["userId", "visits"]]
+    plan = sf.plan_description(numbers, sf.Budget(epsilon=1))
+    assert (set(plan.kinds), set(plan.left_out)) == ({"visits"}, {"userId"})
+    said = sf.plan_description(numbers, sf.Budget(epsilon=1), kinds={"userId": "integer"})
+    assert set(said.kinds) == {"userId", "visits"}
+
+
+def test_durations_and_records_are_left_out_with_what_to_do():
+    frame = people(20).assign(
+        stay=pd.to_timedelta(range(20), unit="h"),
+        home=[{"city": "Ulm", "zip": i} for i in range(20)],
+    )
+    plan = sf.plan_description(pa.Table.from_pandas(frame), sf.Budget(epsilon=1, delta=1e-6))
+    assert 'duration = "hour"' in plan.left_out["stay"]
+    assert "'home.city', 'home.zip'" in plan.left_out["home"]
+    assert plan.kinds["home.city"] == "category"
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,15 @@ from __future__ import annotations
 from datetime import date, timedelta
 from decimal import Decimal
 
+import duckdb
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pytest
 
 import sfumato as sf
+from sfumato.errors import TableError
+from sfumato.vault.tables import name_of
 from tests.shared.engine_tables import on_all_engines
 
 ROWS = 2500
@@ -96,3 +100,65 @@ def test_mixed_types_are_decided_by_the_vote(tmp_path):
     described = sf.describe(str(path), epsilon=4).frame.iloc[0]
     assert described["kind"] in ("category", "integer", "datetime")
     assert described["records"] + described["nulls"] == pytest.approx(3000, abs=60)
+
+
+UNIQUE = (
+    "CREATE TABLE ids (pid BIGINT PRIMARY KEY, code TEXT UNIQUE, tag UUID, a INT, b INT, age INT, "
+    "stay INTERVAL, UNIQUE (a, b))"
+)
+FILL = (
+    "INSERT INTO ids SELECT i, 'c' || i, CAST('00000000-0000-0000-0000-000000000001' AS UUID), "
+    "i % 7, i, i % 90, i % 12 * INTERVAL '1 hour' FROM generate_series(0, 1999) AS made(i)"
+)
+
+
+@pytest.fixture
+def identifiers(request, tmp_path):
+    """The address of a table with keys that its schema declares, on one engine."""
+    if request.param == "duckdb":
+        with duckdb.connect(tmp_path / "ids.duckdb") as file:
+            file.execute(UNIQUE)
+            file.execute(FILL)
+        return f"{tmp_path / 'ids.duckdb'}::ids"
+    address = request.getfixturevalue("postgres")
+    with psycopg.connect(address, autocommit=True) as server:
+        server.execute(f"DROP TABLE IF EXISTS ids; {UNIQUE}; {FILL}")
+        server.execute("CREATE UNIQUE INDEX some_ages ON ids (age) WHERE age > 90")
+    return f"{address}::ids"
+
+
+both = pytest.mark.parametrize("identifiers", ["duckdb", "postgres"], indirect=True)
+
+
+@both
+def test_columns_that_a_constraint_says_are_unique_are_left_out_before_anything_is_spent(
+    identifiers, tmp_path
+):
+    budget = sf.Budget(epsilon=1, delta=1e-6)
+    plan = sf.plan_description(identifiers, budget)
+    assert set(plan.kinds) == {"a", "b", "age"}  # several columns together, or some rows: no key
+    assert set(plan.left_out) == {"pid", "code", "tag", "stay"}
+    assert "PRIMARY KEY" in plan.left_out["pid"]
+    assert "UUIDs" in plan.left_out["tag"]
+    assert 'duration = "hour"' in plan.left_out["stay"]
+    said = sf.plan_description(identifiers, budget, kinds={"pid": "integer", "tag": "category"})
+    assert set(said.kinds) == {"pid", "tag", "a", "b", "age"}
+
+    name = name_of(identifiers)
+    ledger = sf.Ledger.create(tmp_path / "a.ledger", budget, name)
+    for columns in ("code", ("a", "code")):
+        search = sf.plan_discovery(sf.Category.discover(columns), budget)
+        with pytest.raises(TableError, match=r"no two records share a value of 'code'"):
+            search.release(identifiers, ledger)
+    assert not ledger.entries()
+
+
+@both
+def test_durations_of_a_database_are_counted_in_the_unit_that_is_declared(identifiers):
+    domain = sf.Domain([sf.Integer("stay", 0, 11, duration="hour")])
+    plan = sf.plan(
+        sf.marginals(domain, [("stay",)]) | sf.means(domain, "stay"), sf.Budget(epsilon=50)
+    )
+    release = plan.release(identifiers)
+    exact = [2000 // 12 + (hour < 2000 % 12) for hour in range(12)]
+    assert release.answers("stay")["value"].to_numpy() == pytest.approx(exact, abs=3)
