@@ -19,16 +19,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
-from math import inf, isnan, nan
+from math import inf, isnan, ldexp, nan, sqrt
 
 import numpy as np
 
 from sfumato.domain.attributes import Numeric
 from sfumato.domain.domain import Domain
 from sfumato.domain.values import UNIT_BITS
-from sfumato.measurement import Measurement
+from sfumato.measurement import LENGTH_BITS, Length, Measurement
 from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.planning.division import divided, length_of, records_of
+from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planner import BIASED, choose
 from sfumato.planning.views import Viewed
@@ -296,6 +297,71 @@ def divided_subject(is_broken: bool = False) -> Subject[Table]:
 LIKELY = 10  # records, a guess: of so many a length decides
 
 
+@dataclass(frozen=True, eq=False)
+class LengthFirst:
+    """Marginals whose budget is divided for a noisy length, ready to measure any table."""
+
+    run: Measuring
+    plan: Forecast
+    wanted: Length
+    made: dict[int, Sequence[BlockNoise]] = field(default_factory=dict, repr=False)
+
+    def noise(self, length: float) -> Sequence[BlockNoise]:
+        """The division for a length; what divides may forget, so for the nearest whole one."""
+        near = round(length)
+        if near not in self.made:
+            made = divided(self.plan, LIKELY, is_counted=False, length=float(near))
+            self.made[near] = made.noise
+        return self.made[near]
+
+    def sampler(self, table: Table) -> Sampler:
+        """What measures one table many times: a row per run, all with noise of scale 1."""
+        exact = self.run.exact(table)
+
+        def measured(runs: int, source: WordSource) -> Array:
+            return np.stack([self._measured(exact, source) for _ in range(runs)])
+
+        return measured
+
+    def _measured(self, exact: Exact, source: WordSource) -> Array:
+        lengths: list[Measurement] = []
+
+        def divide(_: Measurement, length: Measurement | None) -> Sequence[BlockNoise]:
+            assert length is not None  # noqa: S101 - asked for
+            lengths.append(length)
+            return self.noise(float(length.values[0]))
+
+        run = self.run
+        seen = measure_in_turn(
+            exact, run.blocks, run.noise, divide, lambda _: self.wanted, random=source
+        )
+        return np.concatenate([m.values / m.noise.scale for m in (*lengths, *seen.measurements)])
+
+    def hint(self, pair: Pair[Table]) -> Score:
+        """The log-likelihood ratio of the length, and of values whose noise follows from it."""
+        law = self.wanted.noise
+        left, right = (self._centres(side) for side in (pair.left, pair.right))
+        sizes = [block.term.rows for block in self.run.blocks]
+
+        def score(outputs: Array) -> Array:
+            lengths = outputs[:, 0] * law.scale
+            scales = np.repeat([[n.scale for n in self.noise(x)] for x in lengths], sizes, axis=1)
+            scales = np.column_stack([np.full(len(outputs), law.scale), scales])
+            near, far = outputs - left / scales, outputs - right / scales
+            return np.asarray((far**2 - near**2).sum(axis=1) / 2)
+
+        return score
+
+    def _centres(self, table: Table) -> Array:
+        """The exact length, and the exact values."""
+        values = self.run.exact(table).values.reveal()
+        pairs = zip(self.wanted.weights, values, strict=True)
+        square = sum(
+            ldexp(w, -2 * LENGTH_BITS) * float((v.astype(float) ** 2).sum()) for w, v in pairs
+        )
+        return np.concatenate([[sqrt(square)], *values])
+
+
 def length_subject(is_broken: bool = False) -> Subject[Table]:
     """Marginals whose budget is divided for a noisy length of their pieces, and a guess.
 
@@ -306,54 +372,25 @@ def length_subject(is_broken: bool = False) -> Subject[Table]:
     claimed = privacy_loss(plan.strategy, plan.noise, "add-remove")
     wanted = length_of(plan, LIKELY, is_counted=False)
     assert wanted is not None  # noqa: S101 - of so few records it decides
-    run = Measuring(domain, plan.strategy.blocks, plan.noise, "add-remove")
     if is_broken:
         wanted = replace(wanted, noise=replace(wanted.noise, units=wanted.noise.units // 30))
-    made: dict[int, Sequence[BlockNoise]] = {}
-
-    def divide(length: Measurement) -> Sequence[BlockNoise]:
-        near = round(float(length.values[0]))  # what divides may forget: fewer divisions
-        if near not in made:
-            made[near] = divided(plan, LIKELY, is_counted=False, length=float(near)).noise
-        return made[near]
-
-    def sampler(table: Table) -> Sampler:
-        exact = run.exact(table)
-
-        def measured(runs: int, source: WordSource) -> Array:
-            rows = []
-            for _ in range(runs):
-                lengths: list[Measurement] = []
-
-                def noted(_: Measurement, length: Measurement | None) -> Sequence[BlockNoise]:
-                    assert length is not None  # noqa: S101 - asked for
-                    lengths.append(length)  # noqa: B023 - called within the round
-                    return divide(length)
-
-                seen = measure_in_turn(
-                    exact, run.blocks, run.noise, noted, lambda _: wanted, random=source
-                )
-                every = (*lengths, *seen.measurements)
-                parts = [m.values / m.noise.scale for m in every]  # all with the same noise
-                rows.append(np.concatenate(parts))
-            return np.stack(rows)
-
-        return measured
-
+    run = Measuring(domain, plan.strategy.blocks, plan.noise, "add-remove")
+    first = LengthFirst(run, plan, wanted)
     wrong = ": a thirtieth of its noise" if is_broken else ""
     measuring = COUNTING_AND_MEASURING - {f"{VAULT}.mechanisms.measure.measure"}
     return Subject(
         f"marginals, divided for a noisy length{wrong}",
         Claim.of(Cost.gaussian(claimed)),
         listed_pairs(domain.shape, "add-remove"),
-        sampler,
+        first.sampler,
         measuring
         | {
             f"{VAULT}.mechanisms.measure.measure_in_turn",
             f"{VAULT}.mechanisms.measure.measured_length",
         },
         pairs_at_random(domain.shape, "add-remove"),
-        slowness=SLOW_TURNS,
+        first.hint,
+        slowness=SLOW_TURNS * 3 // 2,  # the likelihood is known: fewer runs tell as much
         is_broken=is_broken,
     )
 
