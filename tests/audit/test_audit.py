@@ -8,6 +8,7 @@ below from what its events showed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -30,7 +31,7 @@ from sfumato_audit.examine import (
     examine,
     hit_bounds,
 )
-from sfumato_audit.subjects.measured import Measuring, measured_subject
+from sfumato_audit.subjects.measured import Measuring, length_subject, measured_subject
 from sfumato_audit.subjects.textbook import local_subjects
 from tests.shared.words import SeededWords
 
@@ -183,6 +184,15 @@ def test_the_list_of_wrong_mechanisms_holds_what_it_must():
         "second moments: square of half the range",
     ]
     assert all(any(name.startswith(w) for name in BROKEN) for w in wanted)
+
+
+def test_the_likelihood_of_a_noisy_length_proves_most_of_the_claim():
+    sound = length_subject()
+    found = examine(sound, SeededWords("length"), FAST)
+    assert not found.is_refuted
+    assert found.bound > 0.5 * found.claim.amount
+    blind = examine(replace(sound, hint=None), SeededWords("length"), FAST)
+    assert blind.bound < 0.3 * found.claim.amount  # the twin: what is learnt in so few runs
 
 
 def test_float_noise_is_invisible_without_the_low_bits(monkeypatch):
