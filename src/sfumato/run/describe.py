@@ -1071,11 +1071,12 @@ def _chosen(
     from sfumato.vault.sources import TABLE_MARK, may_have_a_title
 
     if columns is None and may_have_a_title(table.source, len(names)):
-        place = str(table.source)
-        begins = f"{place}!A3" if TABLE_MARK in place else f"{place}{TABLE_MARK}!A3"
+        mark = "" if TABLE_MARK in table.name else TABLE_MARK
+        begins = f"{table.name}{mark}!A3"
         raise TableError(
             f"the first row of {table.name} names one column alone, {shown(names[0])}, as a title "
-            f"would; say the cell in which the names begin: {shown(begins)} (!A1 if this is it)"
+            f"would; say the cell in which the names begin: {shown(begins, 300)} (!A1 if this is "
+            "it)"
         )
     if not names and "" not in table.types:  # else whatever a record may hold is a column
         raise TableError(f"the table {table.name} has no column that can be described")
@@ -1155,6 +1156,11 @@ def _left_out(
     if of_type.is_struct():
         fields = [f"{name}.{field}" for field in of_type.fields]
         return f"records of named fields, which are columns of their own: {listing(fields)}"
+    if of_type.is_unknown():
+        return (
+            "of a type of the database that is not read (records, lists and JSON are such); a view "
+            "or a query can have its parts as columns"
+        )
     return f"of type {of_type}, which has neither keys nor a range"
 
 

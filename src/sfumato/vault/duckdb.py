@@ -436,29 +436,50 @@ def network_table(address: str, query: str | None, engine: DuckDB) -> str:
 
 
 def with_durations(paths: Sequence[str], rows: str, engine: DuckDB) -> str:
-    """The name of a view in which durations are some: Parquet has none, and Arrow's are numbers."""
-    import pyarrow as pa
+    """The name of a view in which durations are some: Parquet has none, and Arrow's are numbers.
+
+    Also in fields of columns of records, which are put together again.
+    """
     import pyarrow.parquet as pq
 
-    units = {
-        field.name: field.type.unit
+    replaced = [
+        f"{_with_spans(quoted(field.name), field.type)} AS {quoted(field.name)}"
         for field in pq.read_schema(paths[0])
-        if pa.types.is_duration(field.type)
-    }
-    if not units:
+        if _has_spans(field.type)
+    ]
+    if not replaced:
         return rows
+    return engine.view(f"SELECT * REPLACE ({', '.join(replaced)}) FROM {rows}")  # noqa: S608
 
-    def made(name: str, unit: str) -> str:
-        column, size = quoted(name), {"s": 10**6, "ms": 10**3}.get(unit, 1)
-        furthest = (2**62 - 1) // size
-        # LEAST and GREATEST leave nulls out.
-        near = f"LEAST(GREATEST({column}, -{furthest}), {furthest}) * {size}"
-        count = f"(CASE WHEN {column} IS NOT NULL THEN {near} END)"
-        count = f"({column} // 1000)" if unit == "ns" else count
-        return f"to_microseconds({count}) AS {column}"
 
-    replaced = ", ".join(made(name, unit) for name, unit in units.items())
-    return engine.view(f"SELECT * REPLACE ({replaced}) FROM {rows}")  # noqa: S608
+def _has_spans(kind: pa.DataType) -> bool:
+    """Whether values of an Arrow type are durations, or records with some in their fields."""
+    import pyarrow as pa
+
+    fields = kind if pa.types.is_struct(kind) else ()
+    return pa.types.is_duration(kind) or any(_has_spans(field.type) for field in fields)
+
+
+def _with_spans(value: str, kind: pa.DataType) -> str:
+    """A value of an Arrow type whose durations are numbers, with durations in their place."""
+    import pyarrow as pa
+
+    if not _has_spans(kind):
+        return value
+    if pa.types.is_struct(kind):
+        fields = (
+            f"{quoted_text(field.name)}: "
+            + _with_spans(f"struct_extract({value}, {quoted_text(field.name)})", field.type)
+            for field in kind
+        )
+        return f"(CASE WHEN {value} IS NOT NULL THEN {{{', '.join(fields)}}} END)"
+    size = {"s": 10**6, "ms": 10**3}.get(kind.unit, 1)
+    furthest = (2**62 - 1) // size
+    # LEAST and GREATEST leave nulls out.
+    near = f"LEAST(GREATEST({value}, -{furthest}), {furthest}) * {size}"
+    count = f"(CASE WHEN {value} IS NOT NULL THEN {near} END)"
+    count = f"({value} // 1000)" if kind.unit == "ns" else count
+    return f"to_microseconds({count})"
 
 
 def duckdb_table(paths: Sequence[str], table: str, engine: DuckDB) -> EngineTable:

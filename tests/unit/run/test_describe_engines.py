@@ -162,3 +162,18 @@ def test_durations_of_a_database_are_counted_in_the_unit_that_is_declared(identi
     release = plan.release(identifiers)
     exact = [2000 // 12 + (hour < 2000 % 12) for hour in range(12)]
     assert release.answers("stay")["value"].to_numpy() == pytest.approx(exact, abs=3)
+
+
+def test_columns_of_types_that_are_not_read_are_left_out_in_words_on_postgres(postgres):
+    with psycopg.connect(postgres, autocommit=True) as server:
+        server.execute(
+            "DROP TABLE IF EXISTS parts; DROP TYPE IF EXISTS home; "
+            "CREATE TYPE home AS (city TEXT, zip INT); "
+            "CREATE TABLE parts (lives home, doc JSONB, visits INT[], age INT)"
+        )
+        server.execute("CREATE OR REPLACE VIEW cities AS SELECT (lives).city, age FROM parts")
+    plan = sf.plan_description(f"{postgres}::parts", sf.Budget(epsilon=1))
+    assert set(plan.kinds) == {"age"}
+    assert all("a view or a query can have its parts" in why for why in plan.left_out.values())
+    view = sf.plan_description(f"{postgres}::cities", sf.Budget(epsilon=1, delta=1e-6))
+    assert set(view.kinds) == {"city", "age"}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -140,6 +141,21 @@ def test_durations_are_counted_in_their_unit(tmp_path, unit):
         assert counted(source, HOURS) == EXPECTED
     whole = Integer("x", 0, 500, duration="day", **RULES)
     assert counted(table, whole) == {"(other)": 3, "400": 1, "(missing)": 1}, "half a day is none"
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_durations_in_fields_of_records_are_counted_in_their_unit(tmp_path, unit):
+    inner = pa.struct([("x", pa.duration(unit))])
+    kind = pa.struct([("it's", inner), ("x", pa.duration(unit)), ("n", pa.int64())])
+    rows = [{"it's": {"x": span}, "x": span, "n": 1} for span in SPANS]
+    table = pa.table({"s": pa.array([*rows[:-1], {"it's": None, "x": None, "n": 1}, None], kind)})
+    for source in sources(table, tmp_path)[:3]:  # pandas has objects
+        for name in ("s.x", "s.it's.x"):
+            expected = {**EXPECTED, "(missing)": 2}
+            assert counted(source, replace(HOURS, name=name)) == expected
+        with pytest.raises(TableError, match="it holds durations"):
+            check_columns(open_table(source), Domain([Integer("s.x", 0, 9)]))
+        assert counted(source, Integer("s.n", 0, 1, **RULES)) == {"1": 5, "(missing)": 1}
 
 
 def test_a_duration_that_microseconds_cannot_hold_fails_nothing(tmp_path):
