@@ -93,6 +93,10 @@ _BY_FAMILY: Final[dict[str, Kind]] = {
 }
 _NO_SEARCH: Final = "nothing has to be discovered"
 _NO_DELTA: Final = "left out, for to discover texts takes a delta"
+_NUMBERING: Final = (
+    "there are about as many numbers as records, evenly spread: if these are identifiers, leave "
+    "the column out (columns=[...])"
+)
 _QUARTILES: Final = {"q25": 0.25, "median": 0.5, "q75": 0.75}
 
 
@@ -575,7 +579,22 @@ class Description:
             row |= {"low": low, "high": high}
             if self._values_seen(name) != "none":
                 row |= {**self._quartiles(name), **self._mean(name)}
+                if self.plan.kinds[name] == "integer" and self._is_numbering(row):
+                    notes = (str(row["note"]), _NUMBERING)
+                    row["note"] = "; ".join(note for note in notes if note)
         return row
+
+    def _is_numbering(self, row: Mapping[str, object]) -> bool:
+        """Whether quartiles lie as those of a numbering of the records: a number for each.
+
+        Post-processing of what was published.
+        """
+        first, middle, last = (float(str(row[key])) for key in _QUARTILES)
+        quarter = max(self.records[0], 1.0) / 4
+        return all(
+            abs(width - quarter) <= LIMITS.uneven * quarter
+            for width in (middle - first, last - middle)
+        )
 
     def _note(self, name: str) -> str:
         """What a reader must know of the column."""

@@ -141,6 +141,8 @@ class RunLimits:
     """Share of simulated searches within an octave below which a range is said to be unsure."""
     times_more: float = 20.0
     """How many times the epsilon a description says would find a range: beyond, nobody has it."""
+    uneven: float = 0.1
+    """Share by which quartiles may be nearer or further than in a numbering of the records."""
     described_columns: int = 100
     """Columns of one description: they share one budget, and are planned together in a minute."""
 

@@ -256,6 +256,15 @@ def test_identifiers_and_the_unit_are_left_out_before_anything_is_spent():
     assert set(said.kinds) == {"userId", "visits"}
 
 
+def test_whole_numbers_that_lie_like_a_numbering_are_noted_after_they_are_published():
+    some = np.random.default_rng(8)
+    pay = np.exp(some.normal(7, 0.5, 4000)).astype(int)
+    columns = {"number": np.arange(4000), "age": some.integers(18, 80, 4000), "pay": pay}
+    for name, values in columns.items():
+        note = sf.describe(pd.DataFrame({name: values}), epsilon=20).frame["note"].iloc[0]
+        assert ("if these are identifiers" in note) == (name == "number")
+
+
 def test_durations_and_records_are_left_out_with_what_to_do():
     frame = people(20).assign(
         stay=pd.to_timedelta(range(20), unit="h"),
