@@ -584,7 +584,9 @@ class Plan(ReleasePlan["Release"]):
         """The error after projection for so many records: a bound, and one tried on made-up data.
 
         The number is public or a guess; nothing is spent. Takes some seconds, and where cells
-        cannot be listed as long as projecting a release does.
+        cannot be listed as long as projecting a release does. Where a release divides its budget
+        for what it measures first, all is said of the division for the made-up data: for others the
+        bound may be another.
 
         Args:
             records: How many records there are.
