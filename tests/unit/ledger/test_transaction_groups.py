@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, StateChanged
+from sfumato.errors import BudgetExhausted, KeyHeld, LedgerError, LedgerFrozen, StateChanged
 from sfumato.ledger import transaction as transaction_module
 from sfumato.ledger.entries import Debited, Frozen, State
 from sfumato.ledger.ledger import Ledger
@@ -75,7 +75,7 @@ def test_a_refusal_in_a_group_harms_nobody_else(ledger, transactions):
     line += [debit_soon(ledger, "1"), debit_soon(ledger, "last"), debit_soon(ledger, "late")]
     found = [outcome(pending) for pending in line]
     assert [each.key for each in found if not isinstance(each, type)] == ["0", "1", "2", "last"]
-    assert found[3:] == [BudgetExhausted, LedgerError, found[5], BudgetExhausted]
+    assert found[3:] == [BudgetExhausted, KeyHeld, found[5], BudgetExhausted]
     assert len(transactions) == 1
     assert ledger.remaining().share == 0
     assert ledger.verify().problems == ()
@@ -132,7 +132,7 @@ def test_one_key_twice_in_a_group_is_answered_once(ledger):
         (b"\x00", False),
     ]
     first, second = debit_soon(ledger, "d"), debit_soon(ledger, "d")
-    assert (first.result().key, outcome(second)) == ("d", LedgerError)
+    assert (first.result().key, outcome(second)) == ("d", KeyHeld)
     assert ledger.verify().problems == ()
 
 
