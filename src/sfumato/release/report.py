@@ -125,17 +125,20 @@ _NUMBERS = (*DERIVED_NUMBERS, "value", "standard_error", "low", "high")
 _SHARED = ("value", "low", "high")  # numbers whose shares are shown beside them
 
 
-def neighbours_in_words(neighbours: str, rows: int | None) -> str:
+def neighbours_in_words(neighbours: str, rows: int | None, of_whom: str = "one row") -> str:
     """What two neighbouring tables differ in, and whether they have one number of records.
 
     >>> neighbours_in_words("replace-one", None)
     'one row replaced by another; the number of rows counted is protected too'
+    >>> neighbours_in_words("add-remove", None, "all rows of one person")
+    'all rows of one person more or less; the number of rows is protected too'
     """
     if neighbours == "add-remove":
-        return "one row more or less; the number of rows is protected too"
+        return f"{of_whom} more or less; the number of rows is protected too"
+    other = "another" if of_whom == "one row" else "others"
     if rows is None:
-        return "one row replaced by another; the number of rows counted is protected too"
-    return "one row replaced by another; the number of rows is public"
+        return f"{of_whom} replaced by {other}; the number of rows counted is protected too"
+    return f"{of_whom} replaced by {other}; the number of rows is public"
 
 
 def report_html(release: Release, level: float, records: int | None = None, lead: str = "") -> str:
@@ -298,9 +301,9 @@ def _spec(chart: dict[str, object]) -> dict[str, object]:
 def _facts(release: Release, records: int | None) -> str:
     record, forecast = release.provenance, release.estimates.forecast
     unit = record["privacy_unit"]
-    column, who = "row", "one row is one person"
+    column, who, of_whom = "row", "one row is one person", "one row"
     if isinstance(unit, Mapping):
-        column = str(unit["column"])
+        column, of_whom = str(unit["column"]), "all rows of one person"
         who = f"a person is one {column!r}; at most {unit['rows']} of their rows are counted"
         if "groups" in unit:
             by = ", ".join(str(name) for name in unit["by"])
@@ -309,7 +312,7 @@ def _facts(release: Release, records: int | None) -> str:
     facts = [
         ("Budget", release.budget.describe(), "what may be spent on this release"),
         ("Spent", cost_in_words(release.cost, release.budget), _ledger_words(record)),
-        ("Neighbours", neighbours, neighbours_in_words(neighbours, release.rows)),
+        ("Neighbours", neighbours, neighbours_in_words(neighbours, release.rows, of_whom)),
         ("Privacy unit", column, who),
     ]
     if forecast is None:

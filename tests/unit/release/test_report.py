@@ -118,6 +118,23 @@ def test_the_report_says_what_was_promised_and_spent(page):
     assert "Known limits" in text
 
 
+@pytest.mark.parametrize(
+    ("neighbours", "words"),
+    [
+        ("add-remove", "all rows of one person more or less"),
+        ("replace-one", "all rows of one person replaced by others"),
+    ],
+)
+def test_neighbours_of_a_privacy_unit_differ_in_all_rows_of_a_person(neighbours, words):
+    table = pa.table({"who": [1, 1, 2, 3], "sex": ["a", "b", "a", "b"]})
+    work = sf.marginals(Domain([Category("sex", ["a", "b"])]), 1)
+    unit = sf.PrivacyUnit("who", 2)
+    plan = sf.plan(work, sf.Budget(epsilon=1), neighbours=neighbours, unit=unit)
+    texts = "".join(Reader(plan.release(table).report()).texts)
+    assert words in texts
+    assert "one row" not in texts
+
+
 def test_texts_of_the_schema_are_never_markup():
     domain = Domain([Category("<i>x</i>", HOSTILE), Category("y", ("u", "v"))])
     work = sf.marginals(domain, 2) | sf.predicates(
