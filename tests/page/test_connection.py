@@ -17,7 +17,7 @@ import subprocess
 import tomllib
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -154,9 +154,13 @@ def test_a_socket_cannot_speak_for_the_page_of_somebody_else(museum: Museum) -> 
 
 
 def test_one_tab_too_many_is_told_so_and_goes_on_when_another_closes(
-    chromium, museum: Museum
+    chromium, tmp_path: Path
 ) -> None:
-    with _context(chromium, museum.address) as context:
+    # Tabs are counted: those of other tests may still be closing at a server that is shared.
+    with (
+        museum_server(tmp_path / "m") as museum,
+        _context(chromium, museum.address) as context,
+    ):
         page = context.new_page()
         sign_in(page, ADA)
         page.goto("about:blank")
@@ -166,10 +170,19 @@ def test_one_tab_too_many_is_told_so_and_goes_on_when_another_closes(
         # Fifteen other tabs, and a sixteenth: sockets without a browser, held in a thread.
         import threading
 
+        from websockets.exceptions import InvalidStatus
+
         ready, done = threading.Event(), threading.Event()
 
+        async def tab() -> Any:
+            for _ in range(600):  # the page that was left may still be open there
+                with suppress(InvalidStatus):
+                    return await _socket(museum, header)
+                await asyncio.sleep(0.1)
+            raise TimeoutError("no room for another tab")
+
         async def hold() -> None:
-            sockets = [await _socket(museum, header) for _ in range(16)]
+            sockets = [await tab() for _ in range(16)]
             ready.set()
             await asyncio.to_thread(done.wait)
             for each in sockets:
